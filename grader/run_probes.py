@@ -140,7 +140,7 @@ def _in_the_same_ranks(gaps, ranks, server, readable, limits, telling):
         outcome = server.run(
             f"{CASES}:run_isolated", [works, vars(limits) if telling else None], ranks, limits, readable
         )
-    except (SandboxFault, OSError):  # if the machine is the cause, running the gaps alone will show it
+    except (SandboxFault, OSError):  # if the machine is the cause, a run of each gap by itself shows it
         return {}, None
     printed = [rank.output.split(MARK) for rank in outcome.ranks]
     if not _complete(outcome, len(works)):

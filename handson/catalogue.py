@@ -12,16 +12,16 @@ import itertools
 import json
 import re
 
-MESSAGES = ("check_*.po", "handson_*.po")  # the domains of what programs say
+MESSAGES = ("check_*.po", "handson_*.po")  # the catalogues with the messages of programs
 LONGEST = 5000  # characters; a longer text stays English
-DEEPEST = 4  # values in values
-DISTINCT = 15  # characters of a template that no other text has by chance
-MOST_AT_ONCE = 5  # sentences that are one entry
-MOST_COMPARED = 100_000  # templates, for one text
-PREFIX = 12  # characters of a template by which it is found
+DEEPEST = 4  # depth of values that contain values
+DISTINCT = 15  # a template with so many characters matches no other text by chance
+MOST_AT_ONCE = 5  # an entry has at most so many sentences
+MOST_COMPARED = 100_000  # templates that are compared with one text
+PREFIX = 12  # templates are found by so many of their first characters
 ENTRY = re.compile(r'^((?:#.*\n)*)msgid ((?:".*"\n)+)msgstr ((?:".*"(?:\n|\Z))+)', re.MULTILINE)
 PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\??\}")
-QUOTES = "`'\"/"  # a placeholder beside one of these is code, and stays as it is
+QUOTES = "`'\"/"  # a placeholder next to one of these is code, and is not translated
 PROSE, SEVERAL = re.compile(r"[a-z]{2,} [a-z]{2,}"), re.compile(r"[A-Za-z]{2,} | [A-Za-z]{2,}")
 WORD = re.compile(r"[A-Za-z]{2,}")
 APPENDED = re.compile(r"[;,:] | \(")
@@ -86,7 +86,7 @@ class Template:
             at = place + len(literal)
         found.append(text[at:end])
         if any(name.endswith("?}") and " " in value.strip() for name, value in zip(self.names, found)):
-            return None  # grammar, such as an s, is a word at most
+            return None  # an ending such as a plural s has at most one word
         return dict(zip(self.names, found))
 
 
@@ -132,7 +132,7 @@ class Messages:
                     break
                 if (found := self._whole(english, deepest)) is not None:
                     break
-            # a full stop of a wide script has its space in itself
+            # a full stop of a wide script includes its space
             if found is None:
                 found = self._with_appended(english, deepest) if deepest > 0 else english
             done += " " * bool(done and not _ends_wide(done)) + found

@@ -207,8 +207,8 @@ def _exchanges(schedule, stage):
 
 @dataclass
 class Timeline:
-    """The times at which each stage computes. operations: in an order in which they can be executed; unit: the unit of
-    their times, in words."""
+    """The times at which each stage computes. `operations` have an order in which they can be executed; `unit` is the
+    name of the unit of their times."""
 
     schedule: list
     operations: list

@@ -118,7 +118,7 @@ class Rules:
     site: Site = None
     language: Language = "en"
     zone: zoneinfo.ZoneInfo | None = None
-    scale: AboveZero = None  # the grade for full points; None: grades are points
+    scale: AboveZero = None  # the grade for full points; with None, grades are points
     passing: Number = None  # the lowest passing grade
     counts: Counts = LAST
     attempts: Attempts = None  # how many count

@@ -148,7 +148,7 @@ def filter_for(architecture, protected=()):
     # the signal to the parent, when the new process ends
     last_signal = [_instruction(AND, 0xFF), *_jumps((0, signal.SIGCHLD), [_return(ALLOW)]), _fail(errno.EPERM)]
     code += _when(CLONE[own], [_load(ARGUMENT), _jump(ANY_OF, NEW_NAMESPACES, 0, 1), _fail(errno.EPERM), *last_signal])
-    # the process, and both halves of a pointer to new limits; 0: itself, none
+    # the process (0 for itself), and both halves of a pointer to new limits (0 for none)
     parts = (ARGUMENT, ARGUMENT + 16, ARGUMENT + 20)
     code += _when(
         PRLIMIT[own], [step for part in parts for step in (_load(part), _jump(EQUAL, 0, 1, 0), _fail(errno.EPERM))]

@@ -26,8 +26,8 @@ def job_nodes():
 
 
 def job_processes():
-    """Return the number of processes that the job has requested on all its nodes; None outside a job, or if it is
-    unknown."""
+    """Return the number of processes that the job has requested on all its nodes, or None outside a job or if the
+    number is unknown."""
     if file := os.environ.get("PBS_NODEFILE"):
         try:
             return len(Path(file).read_text().split())

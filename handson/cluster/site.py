@@ -63,7 +63,7 @@ class Kubernetes(namedtuple("Kubernetes", OF_KUBERNETES)):
     context: kubectl's context. image: the course's image, under the name that the nodes pull. cpus, memory: the
     resources of each process. gpu_resource: the resource name of a GPU. size: the size of the shared volume.
     storage_class, nfs ("server:/path"), host_path: the volume's source; exactly one of them is set, the others are
-    None. grades: the source of the grader's volume, as nfs or host_path; None: a storage class.
+    None. grades: the source of the grader's volume, as nfs or host_path, or None for a storage class.
     """
 
     __slots__ = ()
@@ -111,7 +111,7 @@ _instead = contextvars.ContextVar("instead", default=None)
 
 @contextlib.contextmanager
 def as_chosen(name):
-    """Context manager in which the site of this name counts as chosen; None changes nothing."""
+    """Context manager in which the site of this name counts as chosen. With None, nothing changes."""
     token = _instead.set(name or _instead.get())
     try:
         yield

@@ -21,8 +21,8 @@ def ranks(args):
     """Return options of Lightning's Trainer: its ranks train on the GPUs args.gpu, or virtual ones, and it writes no
     files and lines by itself.
 
-    args.gpu: None becomes a GPU for each rank of a node. If no launcher starts the ranks, the trainer starts this
-    script again for each of them, two by default, with the same folder for results.
+    If args.gpu is None, it becomes a GPU for each rank of a node. If no launcher starts the ranks, the trainer starts
+    this script again for each of them, two by default, with the same folder for results.
     """
     nodes, per_node = _launched() or (1, len(args.gpu) if args.gpu else min(2, devices.count()))
     args.gpu = args.gpu or devices.first(per_node)
@@ -37,8 +37,8 @@ def ranks(args):
 
 
 def _launched():
-    """Return (nodes, ranks per node) of the launcher that has started the ranks, which Lightning does not detect; None
-    without a launcher."""
+    """Return (nodes, ranks per node) of the launcher that has started the ranks, which Lightning does not detect.
+    Return None without a launcher."""
     environments = L.fabric.plugins.environments
     if environments.TorchElasticEnvironment.detect():
         per_node = int(os.environ["LOCAL_WORLD_SIZE"])

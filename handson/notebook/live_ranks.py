@@ -227,8 +227,8 @@ class Waiting:
         return [rank for rank, one in self.of.items() if not one.ready()]
 
     def until_done(self):
-        """Wait until no rank runs the cell. Return why the ranks were stopped, in words; None if they were not. Raises
-        RanksError if ranks have died."""
+        """Wait until no rank runs the cell. Return why the ranks were stopped, in words, or None if they were not.
+        Raises RanksError if ranks have died."""
         look = time.monotonic() + HANGING
         try:
             while self.working():

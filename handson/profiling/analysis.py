@@ -168,7 +168,7 @@ class Finding:
     kind: str
     share: float  # the share of a step, from 0 to 1
     sentence: str
-    rank: int | None = None  # the rank that loses the time; None: all ranks do
+    rank: int | None = None  # the rank that loses the time; None if all ranks do
     slow_rank: int | None = None  # the rank that is waited for
     cause: str | None = None  # the part, one of PARTS, that delays the slow rank
 

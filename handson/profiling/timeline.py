@@ -150,7 +150,7 @@ class Run:
     timelines: list
     offsets: dict = field(default_factory=dict)  # rank -> ns added to its clock
     usage: dict | None = None  # the use of the devices, from result.json
-    result: object = None  # the Result beside the profiles, or None
+    result: object = None  # the Result next to the profiles, or None
 
 
 class Builder:

@@ -89,7 +89,7 @@ class Gpus:
     """The GPUs that this process may use. Their memory includes all processes."""
 
     def __init__(self, indices=None):
-        """Open the GPUs with these CUDA indices; None: all. Raises NVMLError if there are none."""
+        """Open the GPUs with these CUDA indices, or with None all GPUs. Raises NVMLError if there are none."""
         import pynvml
 
         self.nvml = pynvml
@@ -149,8 +149,8 @@ class Cores:
     """
 
     def __init__(self, gpus=None):
-        """Open these virtual GPUs; memory then counts only processes of this batch job. None: one for each core that
-        this process may use."""
+        """Open these virtual GPUs; memory then counts only processes of this batch job. None means one for each core
+        that this process may use."""
         self.job = None if gpus is None else _job("self")
         self.cores = sorted({virtual_gpus.core_of(gpu) for gpu in gpus}) if gpus is not None else virtual_gpus.cores()
         self.names = [f"core {core} (virtual GPU)" for core in self.cores]
@@ -201,7 +201,7 @@ def _memory(process):
 
 
 def devices(gpus=None):
-    """Return this machine's Gpus, or Cores if it has none. gpus: ids as in -g, None: all."""
+    """Return this machine's Gpus, or Cores if it has none. gpus: ids as in -g, or None for all GPUs."""
     return _gpus(gpus) or Cores(gpus)
 
 

@@ -74,7 +74,8 @@ def communicator(args):
 @contextlib.contextmanager
 def gloo_group(args):
     """``with gloo_group(args) as comm``: form a process group on CPUs from ranks that mpiexec, torchrun or srun has
-    started, for a program that is not a training script. args.patience: as for options.begin_ranks."""
+    started, for a program that is not a training script. args.patience has the same meaning as for
+    options.begin_ranks."""
     options.begin_ranks(args.patience)
     dist.init_process_group("gloo")
     yield communicator(args)

@@ -32,7 +32,7 @@ class Run:
     per_node: int
     batchsize: int  # per worker
     steps: numpy.ndarray  # seconds; a single mean if the steps were not measured separately
-    network: str = ""  # "100mbit"; "": not limited
+    network: str = ""  # such as "100mbit"; "" if it is not limited
     parameters: int | None = None
     dtype: str = "float32"
     double_buffering: bool = False

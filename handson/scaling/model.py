@@ -23,9 +23,9 @@ BAND = (0.0025, 0.9975)
 
 @dataclass(frozen=True)
 class Plan:
-    """The conditions of a prediction; None means as in the runs."""
+    """The conditions of a prediction. With None, a condition is the same as in the runs."""
 
-    rate: float | None = None  # bytes/s of each node's network; None: not limited
+    rate: float | None = None  # bytes/s of each node's network; None if it is not limited
     per_node: int = 1
     algorithm: str = "ring"
     dtype: str = "float32"

@@ -52,7 +52,7 @@ class Counted(Account):
     step: list[tuple[Size, str, Size, Size, Size, Size]]
 
 
-limit = None  # bytes per GPU in this run; math.inf: unlimited; None: nothing is counted
+limit = None  # bytes per GPU in this run; math.inf if unlimited; None if nothing is counted
 folder = None  # where its ranks write what they have counted
 gpus = ()  # the ids that the workers of this node have
 

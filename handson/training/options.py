@@ -148,8 +148,8 @@ def usual_model(track="pytorch"):
 def training_parser(program, gpus, add_options=None):
     """Return the parser of the training script `program` (its path).
 
-    gpus: the default of -g; None: the launcher of the ranks decides. add_options: a function that adds a script's own
-    options to the parser.
+    gpus: the default of -g, or None if the launcher of the ranks decides. add_options: a function that adds a script's
+    own options to the parser.
     """
     unit, script, track = identity.of(program)
     parser = OneSentenceParser(description=f"The training script {script}, {track} track.")

@@ -76,7 +76,7 @@ class Note:
 def watched_by(note, watcher=None):
     """Record the progress of this process for its watcher, and write its stack on request.
 
-    watcher: the descriptor of a pipe that the other process reads; None: the other process does not need reports.
+    watcher: the descriptor of a pipe that the other process reads, or None if it does not need reports.
     """
     global _mine, _watcher
     _mine, _watcher = note, watcher
@@ -116,8 +116,8 @@ def ends_by_watcher():
 
 
 def begin(patience, met=True):
-    """Require progress of this process every `patience` seconds from now on; 0: no limit. met: whether the rank has
-    already communicated with the other ranks, if there are any."""
+    """Require progress of this process every `patience` seconds from now on. With 0, there is no limit. met: whether
+    the rank has already communicated with the other ranks, if there are any."""
     global limit
     limit = patience
     progress(met)

@@ -76,7 +76,7 @@ class Result:
     model: Line | None = None  # the network of --model; None if the script trains another
     network: Line = ""  # the rate of each node's network, such as "100mbit"; "" if it is not limited
     communicator: Line = ""  # the library that sends the gradients: "gloo", "nccl", ...; "" without communication
-    # the data type of the gradients on the network, such as "float16"; "": that of the parameters, one message each
+    # the data type of the gradients on the network, such as "float16"; "" if each keeps its type and is one message
     gradients: Line = ""
     double_buffering: Flag = False  # a step's gradients are sent while the next step computes
     versions: Versions = field(default_factory=dict)  # software -> version

@@ -221,7 +221,7 @@ def only_to_the_right(holds):
 
 
 def log_rounds(seen, case, expected):
-    """A judge: in each of log2 N rounds, every rank sends one partner the sum of the numbers that have reached it,
+    """Judge that in each of log2 N rounds, every rank sends one partner the sum of the numbers that have reached it,
     including its own."""
     rounds = case["ranks"].bit_length() - 1
     for length, of_ranks in _of_lengths(seen, case):

@@ -8,7 +8,7 @@ from grader.checks.notebook_functions import PROBES, function, prediction
 
 
 def each_once(seen, case, expected):
-    """A judge: the text names each of case["methods"] once, in any order. Numbers and separators are ignored."""
+    """Judge that the text names each of case["methods"] once, in any order. Numbers and separators are ignored."""
     words, methods = re.findall(r"\w+(?:-\w+)*", seen[0]["value"].lower()), case["methods"]
     # first: a method may be missing because its name is misspelt
     if other := [word for word in words if word not in methods and not word.isdigit()]:

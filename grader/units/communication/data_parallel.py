@@ -51,7 +51,7 @@ def backwards(seen, case, expected):
 
 
 def full(seen, case, expected):
-    """A judge: no bucket is too large, and no bucket was closed too early."""
+    """Judge that no bucket is too large, and no bucket was closed too early."""
     # no gradient waits for an empty bucket
     most, sizes, buckets = case["most"], case["sizes"], [bucket for bucket in seen[0]["buckets"] if bucket]
     from_the_first, from_the_last = (
@@ -148,8 +148,8 @@ def one_all_reduce(seen, case, expected):
 
 
 def while_backward_goes_on(seen, case, expected):
-    """A judge of the order of events: each all-reduce starts right after the last gradient of its bucket, and no rank
-    waits for it during backward."""
+    """Judge that each all-reduce starts right after the last gradient of its bucket, and no rank waits for it during
+    backward."""
     for rank, of_rank in enumerate(seen):
         for number, step in enumerate(of_rank["steps"]):
             if "wait" in [what for what, _ in step["events"]]:

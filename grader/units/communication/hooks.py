@@ -91,7 +91,7 @@ def only_its_message(what):
 
 
 def as_many_as_count(seen, case, expected):
-    """A judge of top_k: in each step, a rank sends `count` values of 4 bytes, and `count` indices of 4 bytes."""
+    """Judge that in each step of top_k, a rank sends `count` values of 4 bytes, and `count` indices of 4 bytes."""
     right = sorted(8 * max(1, round(case["share"] * length)) for length in case["lengths"])
     for rank, of_rank in enumerate(seen):
         for number, sent in enumerate(of_rank["sent"]):
@@ -106,7 +106,7 @@ def as_many_as_count(seen, case, expected):
 
 
 def a_bit_for_each(seen, case, expected):
-    """A judge of one_bit: in each step, a rank sends one bit per gradient, in whole bytes, and `scale`, which has at
+    """Judge that in each step of one_bit, a rank sends one bit per gradient, in whole bytes, and `scale`, which has at
     most 8 bytes."""
     lengths = sorted(case["lengths"])
     for rank, of_rank in enumerate(seen):

@@ -24,7 +24,7 @@ def by_block(seen, case, expected):
                 " gradients are not averaged: call fully_shard also for `model`, after its blocks"
             )
         gathers, wanted = len(_calls(of_rank, "forward", "allgather")), case["blocks"] + 1
-        if len(seen) > 1 and gathers != wanted:  # a rank alone gathers nothing
+        if len(seen) > 1 and gathers != wanted:  # a single rank gathers nothing
             return (
                 f"forward has {gathers} all-gather{'s' * (gathers != 1)}, but {case['blocks']} blocks and the"
                 f" remaining parameters need {wanted}: call fully_shard for each block, since parameters that are"

@@ -12,7 +12,7 @@ TOGETHER = {"tensor": "share a model", "data": "share the images"}
 
 
 def two_groups(seen, case, expected):
-    """A judge: the ranks of a node form a group in the dimension `inside`, and the ranks with the same index on all
+    """Judge that the ranks of a node form a group in the dimension `inside`, and the ranks with the same index on all
     nodes form a group in the other dimension."""
     inside, size = case["inside"], case["ranks_of_a_node"]
     between = "data" if inside == "tensor" else "tensor"
@@ -105,7 +105,7 @@ def means_of_the_same_part(seen, case, expected):
 
 
 def of_its_own(seen, case, expected):
-    """A judge: each rank draws different random numbers."""
+    """Judge that each rank draws different random numbers."""
     if any(of_rank["untouched"] for of_rank in seen):
         return (
             "your code does not seed the generator that dropout uses, so all ranks draw the same random numbers as"

@@ -31,7 +31,7 @@ def _other_shape(rank, found, right, case, joined):
 
 
 def sum_of_the_group(seen, case, expected):
-    """A judge of an operator: each rank has the sum of its group's tensors."""
+    """Judge that after an operator each rank has the sum of its group's tensors."""
     gives = case["gives"]
     for rank, of_rank in enumerate(seen):
         found, right, size = (
@@ -72,10 +72,10 @@ def left_alone(seen, case, expected):
 
 
 def one_all_reduce(seen, case, expected):
-    """A judge of an operator: one all-reduce, of one tensor."""
+    """Judge that an operator runs one all-reduce of one tensor."""
     size, alone = 8 * SHAPE[0] * SHAPE[1], len(case["groups"][0] if case.get("groups") else seen) == 1
     for rank, of_rank in enumerate(seen):
-        # a rank alone in its group needs none
+        # a group of one rank needs none
         if of_rank["sent"] != [["allreduce", size]] and (of_rank["sent"] or not alone):
             shown = ", ".join(f"{name} of {count} bytes" for name, count in of_rank["sent"]) or "nothing"
             return f"rank {rank} runs these collectives: {shown}; one all-reduce of {size} bytes is enough"
@@ -83,7 +83,7 @@ def one_all_reduce(seen, case, expected):
 
 
 def as_it_is(seen, case, expected):
-    """A judge of Leave's backward."""
+    """Judge that Leave's backward returns the gradient unchanged."""
     for rank, of_rank in enumerate(seen):
         own = expected["own"][rank]
         if criteria.close(of_rank["found"], own, criteria.SINGLE):

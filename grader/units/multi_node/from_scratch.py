@@ -14,7 +14,7 @@ LAST = 10  # numbers that are printed; one of them is the throughput
 NUMBER = re.compile(r"\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?")  # a number in a line of output
 PER_SECOND = re.compile(r"/ ?s(ec|\b)|per sec", re.IGNORECASE)
 NEAR = 0.15  # tolerance of the throughput: it may leave out the first step
-EXACT = 0.01  # the same, of what other ranks than rank 0 print, who may print other numbers, such as losses
+EXACT = 0.01  # the same for the output of other ranks, which may print other numbers, such as losses
 DECAY = 2e-5  # weight decay that is more than rounding
 PROBES = "grader.units.multi_node.probes.probe_from_scratch"
 

@@ -64,8 +64,8 @@ class Away(KubernetesError, TimeoutError):
 
 
 class Kubectl:
-    """Run commands in the cluster and a namespace of a site, whatever kubectl's current context is. namespace: by
-    default the students'."""
+    """Run commands in the cluster and a namespace of a site, whatever kubectl's current context is. namespace: the
+    students' by default."""
 
     def __init__(self, site, namespace=None):
         self.site, self.at = site, site.kubernetes

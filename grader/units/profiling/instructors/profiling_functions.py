@@ -24,7 +24,7 @@ def _waits(chance):
     others = sorted(set(ranks) - {most})
     target = chance.turn([chance.choice(others), others[0], others[-1]])
     even, few = chance.turn([True, False]), len(ranks) == 3
-    if even and not few:  # first, or last, so that who leaves out an end is seen
+    if even and not few:  # at the begin or the end, so that the check finds an answer that leaves out an end
         ranks.sort(key=lambda rank: rank == target, reverse=chance.call == 0)
     longest = target if even else chance.choice([rank for rank in others if rank != target])
     third, *fourth = [rank for rank in others if rank not in (longest, target)] or [target]
