@@ -1,4 +1,4 @@
-"""What products_dtensor.py should give: the block that is not split."""
+"""The reference for products_dtensor.py: the results of the block that is not split."""
 
 from grader.units.model_parallel.probes.probe_products import network
 from handson.pytorch.transformer import Block

@@ -1,8 +1,6 @@
-"""Probes of the Chainer track's pipeline.py. The probe plays the ranks before and after the student's, in one process:
-nothing can hang.
-
-The stages and all that arrives have the same numbers as in the PyTorch track, whose oracle says what is right.
-"""
+"""Probes of the Chainer track's pipeline.py. The probe simulates the previous and the next rank in the same process,
+so nothing can hang. The stages and all messages contain the same numbers as in the PyTorch track, whose oracle
+computes the right results."""
 
 from unittest import mock
 
@@ -47,7 +45,7 @@ class Part(chainer.Chain):
 
 
 class Neighbours:
-    """In place of a communicator: messages go to the ranks before and after this one, and come from them."""
+    """Replace a communicator: messages go to the previous and the next rank, and come from them."""
 
     def __init__(self, case, stage):
         self.case, self.rank, self.size = case, stage, case["stages"]
@@ -60,7 +58,7 @@ class Neighbours:
         )
 
     def _operation(self, messages):
-        """Return the name of the operation that the next of some messages belongs to."""
+        """Return the name of the operation to which the next of some messages belongs."""
         if self.backwards is not None:
             return f"B{self.backwards}"
         return f"F{sum(name[0] == 'F' for name, _ in messages)}"
@@ -89,7 +87,7 @@ class Neighbours:
         return probe_pipeline.random(self.case, "activation" if forward else "gradient", number).numpy()
 
     def backward(self, end):
-        """In place of Variable.backward, which the steps call once for each micro-batch."""
+        """Replace Variable.backward, which a step calls once for each micro-batch."""
         if self.rank < self.size - 1 and end.size:
             raise StudentMistake(
                 f"rank {self.rank} starts its backward from {end.size} numbers: it should start from the result of"
@@ -119,7 +117,7 @@ def _labels(case, stage):
 
 
 def chain_list(rank, ranks, source, case):
-    """Return what each stage does in a step with the whole batch: as
+    """Return the results of each stage in a step with the whole batch, in the form of
     grader.units.model_parallel.probes.probe_pipeline.step."""
 
     def one(comm, part, images, labels):
@@ -141,7 +139,7 @@ def chain_list(rank, ranks, source, case):
 
 
 def micro_batch(rank, ranks, source, case):
-    """Return what each stage does in a step with micro-batches."""
+    """Return the results of each stage in a step with micro-batches."""
 
     def one(comm, part, images, labels):
         with mock.patch.object(chainer.Variable, "backward", lambda end: comm.backward(end)):

@@ -1,4 +1,4 @@
-"""The probe of fully_sharded.py: a small transformer is divided by the student's code, on real ranks."""
+"""The probe of fully_sharded.py: the student's code shards a small transformer on real ranks."""
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
@@ -11,7 +11,7 @@ from handson.pytorch.transformer import Transformer
 
 
 def network(case):
-    """Return the same small transformer on each call, and for the whole model and its parts."""
+    """Return the small transformer, with the same parameters on each call."""
     torch.manual_seed(case["seed"])
     return Transformer(classes=3, size=4, patch=2, width=case["width"], heads=2, blocks=case["blocks"])
 
@@ -22,14 +22,18 @@ def images(case, rank):
 
 
 def loss(model, of_rank):
-    """Return a number whose gradients differ between the outputs."""
+    """Return a loss whose gradient differs between the outputs."""
     return model(of_rank).float().square().mean()
 
 
 def wrap(rank, ranks, source, case):
-    """Return these: `whole`: the parameters that are not divided; the gradients in float32, and what forward sends in
-    it ("float32"); and with bfloat16, what forward and backward send: [name, bytes]; `numbers`: how many numbers all
-    shards of a rank have."""
+    """Shard the network with the student's code, and return
+
+    - `whole`, the parameters that are not sharded
+    - the gradients in float32, and the collectives of forward in float32 ("float32")
+    - the collectives of forward and of backward with bfloat16, as [name, bytes]
+    - `numbers`, the count of numbers in all shards of a rank
+    """
     join(rank, ranks)
     mesh, gap, collectives = init_device_mesh("cpu", (ranks,)), GapCode(source), Collectives()
     found = {"whole": [], "gradients": flat([torch.zeros(1)]), "float32": [], "forward": [], "backward": []}

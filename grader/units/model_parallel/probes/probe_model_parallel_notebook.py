@@ -1,4 +1,4 @@
-"""The probe of a schedule that the notebook has in a list."""
+"""The probe of a schedule that the notebook defines as a list."""
 
 from grader.probes.gap_code import GapCode
 from grader.sandbox.rank import StudentMistake

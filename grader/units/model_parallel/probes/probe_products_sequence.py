@@ -1,4 +1,4 @@
-"""The probe of products_sequence.py: both operators on real ranks, in groups."""
+"""The probe of products_sequence.py: both operators run on real ranks, in groups."""
 
 import torch
 import torch.distributed as dist
@@ -22,7 +22,8 @@ def numbers(case, rank, what, ranks=1):
 
 
 def operators(rank, ranks, source, case):
-    """For `Gather` and `Scatter`, the result in forward, the gradient in backward, and what was sent: [name, bytes]."""
+    """Return for `Gather` and `Scatter` the result of forward, the gradient of backward, and the messages, as [name,
+    bytes]."""
     join(rank, ranks)
     group, found = group_of(rank, case.get("groups")), {}
     size = dist.get_world_size(group)

@@ -1,4 +1,4 @@
-"""Probes of zero.py: each gap separately, with gradients and optimizer steps made by the probe."""
+"""Probes of zero.py: each gap runs separately, and the probe supplies the gradients and the optimizer steps."""
 
 import torch
 

@@ -10,8 +10,8 @@ from grader.units.multi_node.probes.probe_multi_node_pytorch import TRAINED, cal
 
 
 def scatter(rank, ranks, source, case):
-    """Return the samples in one rank's parts of the training and the test set, where only rank 0 has the data. For
-    the training set also the parts of a second run with the same seed ("again"), and of a run with another seed
+    """Return the samples in this rank's parts of the training and the test set, if only rank 0 has the data. For the
+    training set, also return the parts of a second run with the same seed ("again"), and of a run with another seed
     ("other")."""
     tests = {"images": case["test_images"], "seed": case["seed"] + 1}
     place = GapInScript(rank, ranks, source, case, dataset(case["images"], case["seed"]), [1] * ranks, dataset(**tests))

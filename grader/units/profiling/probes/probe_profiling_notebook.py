@@ -1,5 +1,5 @@
-"""Profiles of the notebook's slow scripts, made of typical times: an answer may use `before`, which the notebook has
-recorded above it."""
+"""Profiles of the notebook's slow scripts with typical times. An answer may use the profile `before`, which the
+notebook has recorded above it."""
 
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, LOADING, STEP, Builder, Run
 from handson.training.results import Result
@@ -32,7 +32,7 @@ def waiting_every_step():
 
 
 def _run(script, steps, size, epochs):
-    """Return a Run whose ranks repeat their step of `steps`, with the Result of the whole training."""
+    """Return a Run in which each rank repeats its step from `steps`, with the Result of the whole training run."""
     train_seconds = (
         sum(milliseconds for _, _, milliseconds in steps[0]) / 1e3 * epochs * -(-IMAGES // (BATCHSIZE * len(steps)))
     )
