@@ -1,4 +1,4 @@
-"""Runs at the instructor's. Students receive it: no.
+"""Runs on the instructor's machine. Students receive it: no.
 
 Reports: write tables, files for other systems, and pages for students and instructors from the gradebook.
 
