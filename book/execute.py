@@ -42,8 +42,8 @@ READS = re.compile(
 )  # such a cell shows scripts: those with gaps, no answers
 PACKAGES = re.compile(r"[~/][\w./@+-]*/site-packages")  # the folder of all installed packages
 SCRIPTS = [part.file for parts in UNITS.values() for part in parts if part.file.startswith("exercises/")]
-KEY = "depends_on"  # in the metadata of a run: a hash of what its outputs depend on
-ENDINGS = (".py", ".sh")  # of files whose change changes a run
+KEY = "depends_on"  # the key in a run's metadata for the hash of its code
+ENDINGS = (".py", ".sh")  # a change of such a file may change a run
 
 
 def filled(name):

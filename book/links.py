@@ -7,7 +7,7 @@ from sphinx.transforms import SphinxTransform
 
 from book.vocabulary import first_uses
 
-terms = []  # of the glossary, as its page has them
+terms = []  # the glossary's terms, in the order of its page
 PAGES = ("index", "syllabus", "concepts/", "notebooks/", "docs/")
 LEFT_OUT = ("docs/glossary", "docs/developing", "docs/adding_a_unit", "docs/grading", "docs/platforms", "docs/disputes")
 NOT_IN = (

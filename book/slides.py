@@ -20,7 +20,7 @@ from grader.exercises import ROOT
 
 PAGE = (Path(__file__).parent / "slides.html").read_text()
 SENTENCE = re.compile(r"(?<=[.?!)])\s+(?=[A-Z(`*])")
-STAR = "\\*"  # in the heading of a section that may be left out
+STAR = "\\*"  # the heading of an optional section contains it
 LINK = re.compile(r"\[([^\]]+)\]\([^)\s]+\)")
 FORMULA = re.compile(r"\$\$(.+?)\$\$", re.DOTALL)
 LONGEST = 260  # characters of the text that stands on a slide above its question

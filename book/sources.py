@@ -230,7 +230,7 @@ def main():
     parser.add_argument("--language", default=ENGLISH, help="code of the language. Default: en")
     options = parser.parse_args()
     translate = translations(options.language)
-    os.environ["HANDSON_LANGUAGE"] = options.language  # of what programs say and draw
+    os.environ["HANDSON_LANGUAGE"] = options.language  # the language of messages and figures
     collect(options.folder, options.solutions, **translate, say=lambda text: print(text, file=sys.stderr))
 
 

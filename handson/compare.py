@@ -56,7 +56,7 @@ LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture re
 HEADINGS = marked(
     ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
 )
-LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ... conditions of a track
+LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # styles of a track's first, second, ... conditions
 
 
 @dataclass
@@ -424,7 +424,7 @@ def _draw(left, right, rows, style):
     repeats = [(row.workers, rate) for row in rows for rate in row.throughputs]
     left.plot([row.workers for row in rows], [row.throughput for row in rows], **style | {"marker": "", "label": None})
     left.plot(*zip(*repeats), **style | {"linestyle": "", "markerfacecolor": "none", "label": None})
-    left.plot([], [], **style, markerfacecolor="none")  # for the legend
+    left.plot([], [], **style, markerfacecolor="none")  # adds an entry to the legend
     known = [row for row in rows if row.speedup]
     if not known:
         return

@@ -13,7 +13,7 @@ from handson.labels import in_language
 # the colours of Okabe and Ito, which people with any colour vision can distinguish
 BLACK, VERMILION, BLUE, GREEN = "#000000", "#D55E00", "#0072B2", "#009E73"
 ORANGE, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
-LAYERS = ("#D9E8F5", "#A9CCE8", "#6FA8D6", "#3A7CB8")  # of a network, from its input on
+LAYERS = ("#D9E8F5", "#A9CCE8", "#6FA8D6", "#3A7CB8")  # colours of a network's layers, starting at its input
 PALE_BLUE, PALE_ORANGE, YELLOW, GREY, PAPER, LINE = "#9ECAE1", "#FBE3B5", "#F7E7A6", "#B4B4AE", "#F7F7F5", "#444444"
 # (colour, hatching) of each part of a step, or of a GPU's memory. The parts also differ in brightness, for readers who
 # cannot distinguish the colours.

@@ -12,7 +12,7 @@ from handson.files import COURSE
 
 ENGLISH = "en"
 LOCALE = COURSE / "locale"
-CHOSEN = "CHOSEN"  # in locale/ of what students receive in another language: its code
+CHOSEN = "CHOSEN"  # this file in the students' locale/ contains the language's code
 OF_THE_SYSTEM = ("LC_ALL", "LC_MESSAGES", "LANG")
 
 

@@ -4,9 +4,10 @@ import re
 
 from handson.language import translated
 
-NOT_FIRST = "、。，．・：；？！）」』】〉》ーゝ々ぁぃぅぇぉっゃゅょァィゥェォッャュョ％"  # of a line
+# a line does not begin with these
+NOT_FIRST = "、。，．・：；？！）」』】〉》ーゝ々ぁぃぅぇぉっゃゅょァィゥェォッャュョ％"
 NOT_LAST = "（「『【〈《"
-# what stays on one line: code, a word, or one letter of a wide script, with the brackets around it
+# these stay on one line: code, a word, or one letter of a wide script, with the brackets around it
 PIECES = rf"( *)((?:[{NOT_LAST}]*(?:`[^`]+`|[!-~]+|[^ ])[{NOT_FIRST}]*))"
 
 

@@ -17,7 +17,7 @@ from handson.profiling import recording
 from handson.training import progress, virtual_gpus
 from handson.training.worker_processes import end_with_parent
 
-SUM = "sum of gradients"  # its name in a recording; in a worker it includes waiting until main has used the gradients
+SUM = "sum of gradients"  # the name in a recording; in a worker it includes waiting until main has used the gradients
 
 
 def parameters(model):

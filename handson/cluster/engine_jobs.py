@@ -22,7 +22,7 @@ from handson.words import counted
 
 # the folder in jobs/ipyparallel, and ipyparallel's class
 PBS, SLURM = ("pbs", "PBSEngineSetLauncher"), ("slurm", "SlurmEngineSetLauncher")
-LAUNCHERS = {"embedded": PBS, "pbs": PBS, "slurm": SLURM}  # by the site's batch system
+LAUNCHERS = {"embedded": PBS, "pbs": PBS, "slurm": SLURM}  # the site's batch system -> launcher
 WALLTIME = "02:00:00"
 LONGEST = 98  # bytes of a socket's path without its port: Linux allows 107
 CONTROLLER = 60  # seconds in which it must start, on a busy machine
@@ -69,7 +69,7 @@ def start(
     if here.batch == "embedded":
         if len(bytes(folder / SOCKET)) < LONGEST:
             _connect_by_files(cluster, folder)
-        else:  # which virtual nodes cannot reach
+        else:  # virtual nodes cannot reach this address
             cluster.controller_ip = "127.0.0.1"
     try:
         cluster.start_controller_sync()

@@ -47,7 +47,7 @@ class JobFailed(OneSentence, RuntimeError):
 class Job:
     """The report of a batch system on a job."""
 
-    waits: str = ""  # where and why, while it waits
+    waits: str = ""  # the reason why it waits, and the place
     over: bool = False
     problem: str = ""  # how it ended, if not well
     output: str | None = None  # the file that has its output, or will have it

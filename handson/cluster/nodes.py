@@ -64,7 +64,7 @@ def become(node, *command):
         )
     os.environ["HANDSON_NODE"] = node
     folder = None
-    if "private" in properties:  # of a strict site, which behaves like a real node
+    if "private" in properties:  # a strict site's node behaves like a real node
         folder = os.getcwd()
         del os.environ["HANDSON_NODE"], os.environ["HANDSON_NODES"]
     if "pid" in properties:

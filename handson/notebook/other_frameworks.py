@@ -36,7 +36,7 @@ class System(NamedTuple):
     name: str
     files: tuple
     single: str
-    silently: str  # its silent steps
+    silently: str  # the steps that the system runs silently
 
 
 SYSTEMS = {  # (track, name of the run)

@@ -8,7 +8,7 @@ from handson import linux
 from handson.pbs import command
 
 LARGEST_SCRIPT = 100 << 20  # bytes, PBS's jobscript_max_size
-DEFAULT_GROUPS = ("gt00",)  # of a site whose file names no groups
+DEFAULT_GROUPS = ("gt00",)  # the groups of a site whose file names none
 LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
 
 

@@ -89,7 +89,7 @@ def start(job, directory):
     (directory / "environment.json").write_text(json.dumps(environment))
     streams = {stream: new_output(path) for path, _, stream in delivery.spool_files(job)}
     job["started"] = True
-    (directory / "job.json").write_text(json.dumps(job))  # for store.recover
+    (directory / "job.json").write_text(json.dumps(job))  # store.recover reads it
     out = streams.get("o") or streams["e"]
     command = job["command"] or interpreter(job, script)
     command = processes.module_command("handson.cluster.nodes", job["allocation"][0]["node"], *command)

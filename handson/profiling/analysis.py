@@ -180,7 +180,7 @@ def verdict(run, of_ranks=None):
     mean = {part: sum(rank.share(part) for rank in of_ranks) / len(of_ranks) for part in PARTS}
     if waiter.share("waiting") >= 0.1:
         finding = _waiting(of_ranks, waiter)
-        # that every rank loses
+        # every rank loses this time
         by_all = max(min(rank.share(part) for rank in of_ranks) for part in ("loading", "copy"))
         if finding.share > by_all and (finding.slow_rank is not None or finding.share > mean["communication"]):
             return finding

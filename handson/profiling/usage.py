@@ -43,7 +43,7 @@ class Device(TypedDict):
     utilisation: list[Number]  # %
     memory: list[Number]  # bytes
     energy: Number | None  # the joules of the whole run
-    others: NotRequired[Number | None]  # %, of other programs, mean; None if unknown
+    others: NotRequired[Number | None]  # mean use by other programs in %; None if unknown
 
 
 class Node(TypedDict):
@@ -51,7 +51,7 @@ class Node(TypedDict):
     of older versions lack the fields marked NotRequired."""
 
     name: str
-    cores: Number  # that the run could use
+    cores: Number  # the cores that the run could use
     seconds: NotRequired[Number]  # elapsed time
     used: NotRequired[Number]  # core seconds of the run's processes
     others: NotRequired[Number]  # core seconds of all other programs

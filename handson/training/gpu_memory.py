@@ -53,7 +53,7 @@ class Counted(Account):
 
 
 limit = None  # bytes per GPU in this run; math.inf if unlimited; None if nothing is counted
-folder = None  # where its ranks write what they have counted
+folder = None  # the ranks write their counts into this folder
 gpus = ()  # the ids that the workers of this node have
 
 

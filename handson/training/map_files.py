@@ -18,7 +18,7 @@ from handson.training.data import DataError
 
 FORMATS = ("PNG", "JPEG", "BMP", "PPM")  # the formats that Pillow may read: they contain no programs
 LONGEST = 4096  # bytes of a line
-SUFFIX = "_files"  # of the folder that holds a data set's images
+SUFFIX = "_files"  # ends the name of the folder with a data set's images
 
 
 def folder_of(dataset):

@@ -37,7 +37,7 @@ class Note:
         self.descriptor = descriptor
         if descriptor is None:
             with tempfile.TemporaryFile() as file:
-                self.descriptor = os.dup(file.fileno())  # which stays open for as long as the rank lives
+                self.descriptor = os.dup(file.fileno())  # it stays open as long as the rank lives
             self.write(0, 0, met=False)
 
     def close(self):

@@ -87,7 +87,8 @@ class Result:
     steps: Steps | None = None
     parameters: Count | None = None  # number of elements of a step's gradient
     unequal: Line = ""  # the difference between the ranks of a data-parallel run, in words
-    folder: str | None = field(default=None, compare=False)  # where it was read; not in the file
+    # the folder from which it was read; the file does not contain it
+    folder: str | None = field(default=None, compare=False)
 
     def __post_init__(self):
         if self.throughput is None and self.seconds:

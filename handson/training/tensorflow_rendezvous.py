@@ -296,7 +296,7 @@ def _watch(end, heed_farewells=True):
             for connection in select.select(connections, [], [])[0]:
                 parted = _says_farewell(connection)
                 if parted and not heed_farewells:
-                    continue  # until the process has ended
+                    continue  # wait until the process has ended
                 if not parted and not _parted.is_set():
                     end(_kept[connection])
                 connections.remove(connection)

@@ -15,7 +15,8 @@ from handson.training.launch import launcher_rank, no_restart
 from handson.training.worker_processes import kill_all
 
 COME = 5  # seconds in which all ranks find a problem that one rank has found, on a busy machine
-LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")  # of gloo, when a rank has died
+# gloo's errors when a rank has died
+LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 
 
 def install():
