@@ -229,7 +229,8 @@ def _works_for_the_solution(check, cases, part, server, readable):
 
 
 def _source(check, part, text):
-    """(source, None, "" or a note for the student), or (None, a status, a sentence) if there is nothing to run."""
+    """Return (source, None, "" or a note for the student), or (None, a status, a sentence) if there is nothing to
+    run."""
     exercise = exercises.given_out(part.file)
     source = {"file": part.file.rsplit("/", 1)[1], "text": text, "code": "", "line": 1}
     if check.whole:

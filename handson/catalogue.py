@@ -221,7 +221,7 @@ class Messages:
 
 
 def _ends_wide(text):
-    """Whether a text ends with a letter of Chinese, Japanese or Korean."""
+    """Return whether a text ends with a letter of Chinese, Japanese or Korean."""
     return text[-1:] >= "\u2e80"
 
 

@@ -18,7 +18,7 @@ from handson.training.options import LEARNING_RATE
 from handson.training.results import OldResult, read
 from handson.words import ljust, rjust, width
 
-TRAINING = "train_cifar"  # of the lecture's scripts
+TRAINING = "train_cifar"  # the names of the lecture's scripts begin with it
 # conditions that must be equal in compared runs: name -> a Result's value in words; "" for the usual value
 CONDITIONS = {
     "data set": lambda run: run.dataset,
@@ -63,17 +63,17 @@ LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ..
 class Row:
     """All runs of one script, track and number of workers under the same conditions; unknown values are None."""
 
-    name: str  # of the unit, or of the script: see Result
+    name: str  # the unit, or the script: see Result
     track: str
     workers: int
     nodes: int
-    conditions: tuple  # of texts, in the order of CONDITIONS
-    communication: tuple  # of texts, in the order of COMMUNICATION
+    conditions: tuple  # texts in the order of CONDITIONS
+    communication: tuple  # texts in the order of COMMUNICATION
     throughputs: list  # images/s of each repeat
-    disturbed: list  # those of the repeats that other programs disturbed
-    loss: float | None  # validation, after the last epoch, mean of the repeats
+    disturbed: list  # the repeats that other programs disturbed
+    loss: float | None  # the validation loss after the last epoch, as the mean of the repeats
     accuracy: float | None
-    speedup: float | None = None  # of the throughput over that of one worker
+    speedup: float | None = None  # the throughput divided by the throughput of one worker
 
     @property
     def throughput(self):
@@ -359,7 +359,7 @@ def draw(results, predicted=None):
         style = look | dict(linestyle=LINES[nth % len(LINES)], label=_label(look["label"], condition))
         _draw(left, right, series[track, condition], style)
     if any(row.speedup for row in rows):
-        left.plot([], [], **figures.IDEAL)  # for the legend, which has one entry per track
+        left.plot([], [], **figures.IDEAL)  # adds the legend's entry, one per track
     else:
         right.text(0.98, 0.03, "no single-GPU run to compare with", ha="right", transform=right.transAxes)
     _mark(left, right, rows)

@@ -44,8 +44,8 @@ c.IPEngine.id = launcher_rank()  # an engine's number is its rank
 c.IPEngine.max_heartbeat_misses = 20  # seconds without a controller, after which its job ends
 """
 SHORT = 60  # longest path of a folder that may contain sockets, in bytes: see engine_jobs.LONGEST
-WALLTIME = "01:00:00"  # of the ranks' job, if the site has no rule
-_mine = None  # the ranks of this notebook
+WALLTIME = "01:00:00"  # the ranks' job requests this time if the site has no rule
+_mine = None  # the Ranks of this notebook, once they have started
 
 
 class RanksError(OneSentence, RuntimeError):

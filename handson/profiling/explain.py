@@ -41,7 +41,7 @@ class Explanation:
     workers: tuple  # the number in each run
     recorded: tuple  # number of steps
     steps: tuple  # seconds, means over recorded steps and ranks
-    causes: dict  # of CAUSES -> share of the step with more workers; a negative share is a gain
+    causes: dict  # each of CAUSES -> its share of the step with more workers; a negative share is a gain
     # seconds per step from the throughput of the whole runs' training iterations, if their results are known
     whole: tuple | None
     remarks: list  # sentences on reasons to doubt these numbers

@@ -38,7 +38,7 @@ class Run:
     double_buffering: bool = False
     overlap: bool = True  # all-reduces begin during backward
     evaluation: float = 0.0  # seconds after each epoch, by all workers together
-    images: int = 0  # of an epoch
+    images: int = 0  # per epoch
     result: object = None
 
     @property

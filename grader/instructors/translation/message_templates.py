@@ -119,8 +119,8 @@ class _Finder(ast.NodeVisitor):
 
 
 def _placeholder(value, names):
-    """The name of what an f-string inserts. One that a translation may leave out, such as the s of a plural, ends with
-    a question mark."""
+    """Return the name of what an f-string inserts. One that a translation may leave out, such as the s of a plural,
+    ends with a question mark."""
     constants = [one.value for one in _choices(value) if isinstance(one, ast.Constant)]
     if constants and len(constants) == len(_choices(value)) and all(" " not in str(one) for one in constants):
         name, mark = re.sub(r"\W", "", str(next(filter(None, constants), ""))) or "s", "?"
@@ -134,7 +134,7 @@ def _placeholder(value, names):
 
 
 def _choices(value):
-    """The values that an expression may have, as far as they are written in it."""
+    """Return the values that an expression may have, as far as they are written in it."""
     if isinstance(value, ast.IfExp):
         return [*_choices(value.body), *_choices(value.orelse)]
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.Constant):

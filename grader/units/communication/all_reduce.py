@@ -153,7 +153,7 @@ def sum_of_one_chunk(seen, case, expected):
 
 
 def _holds(message, right):
-    """Whether a message starts with these numbers; it may be padded to the length of other messages."""
+    """Return whether a message starts with these numbers; it may be padded to the length of other messages."""
     return criteria.close(message["numbers"][: len(right)], right)
 
 

@@ -60,7 +60,7 @@ class Neighbours:
         )
 
     def _operation(self, messages):
-        """The name of the operation that the next of some messages belongs to."""
+        """Return the name of the operation that the next of some messages belongs to."""
         if self.backwards is not None:
             return f"B{self.backwards}"
         return f"F{sum(name[0] == 'F' for name, _ in messages)}"
@@ -119,7 +119,7 @@ def _labels(case, stage):
 
 
 def chain_list(rank, ranks, source, case):
-    """What each stage does in a step with the whole batch: as
+    """Return what each stage does in a step with the whole batch: as
     grader.units.model_parallel.probes.probe_pipeline.step."""
 
     def one(comm, part, images, labels):
@@ -141,7 +141,7 @@ def chain_list(rank, ranks, source, case):
 
 
 def micro_batch(rank, ranks, source, case):
-    """What each stage does in a step with micro-batches."""
+    """Return what each stage does in a step with micro-batches."""
 
     def one(comm, part, images, labels):
         with mock.patch.object(chainer.Variable, "backward", lambda end: comm.backward(end)):

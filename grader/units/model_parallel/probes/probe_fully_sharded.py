@@ -11,25 +11,25 @@ from handson.pytorch.transformer import Transformer
 
 
 def network(case):
-    """The same small transformer on each call, and for the whole model and its parts."""
+    """Return the same small transformer on each call, and for the whole model and its parts."""
     torch.manual_seed(case["seed"])
     return Transformer(classes=3, size=4, patch=2, width=case["width"], heads=2, blocks=case["blocks"])
 
 
 def images(case, rank):
-    """The images of a rank."""
+    """Return the images of a rank."""
     return torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(case["seed"] + 31 * rank))
 
 
 def loss(model, of_rank):
-    """A number whose gradients differ between the outputs."""
+    """Return a number whose gradients differ between the outputs."""
     return model(of_rank).float().square().mean()
 
 
 def wrap(rank, ranks, source, case):
-    """`whole`: the parameters that are not divided; the gradients in float32, and what forward sends in it ("float32");
-    and with bfloat16, what forward and backward send: [name, bytes]; `numbers`: how many numbers all shards of a rank
-    have."""
+    """Return these: `whole`: the parameters that are not divided; the gradients in float32, and what forward sends in
+    it ("float32"); and with bfloat16, what forward and backward send: [name, bytes]; `numbers`: how many numbers all
+    shards of a rank have."""
     join(rank, ranks)
     mesh, gap, collectives = init_device_mesh("cpu", (ranks,)), GapCode(source), Collectives()
     found = {"whole": [], "gradients": flat([torch.zeros(1)]), "float32": [], "forward": [], "backward": []}
