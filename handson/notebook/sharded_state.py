@@ -6,6 +6,7 @@ import re
 import numpy
 
 from handson import figures
+from handson.language import speak
 from handson.profiling import analysis, spans
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, HOST, RANGE
 
@@ -28,7 +29,7 @@ def zero_by_hand(table):
     table: method -> kind -> for each rank the shards that it holds, such as {"ZeRO-1": {"moments": ["A", ...]}}.
     """
     problem, _ = _first_problem(table)
-    print(problem or "All entries are right.")
+    speak(problem or "All entries are right.")
     return figures.picture(*draw_by_hand(table))
 
 
@@ -93,8 +94,10 @@ def _problem(where, method, kind, found, right):
         return f"{where} are still missing: write the shards that it holds."
     if unknown := set(found) - set(SHARDS) or {shard for shard in found if found.count(shard) > 1}:
         return f"{where} are {found!r}: write each of the letters {SHARDS} once at most, not {min(unknown)}."
-    does = "shards" if len(right) == 1 else "does not shard"
-    return f"{where} are {', '.join(found)}, but {method} {does} the {kind}: rank {where[-1]} holds {', '.join(right)}."
+    are, holds = f"{where} are {', '.join(found)}", f"rank {where[-1]} holds {', '.join(right)}"
+    if len(right) == 1:
+        return f"{are}, but {method} shards the {kind}: {holds}."
+    return f"{are}, but {method} does not shard the {kind}: {holds}."
 
 
 def _formula(method):

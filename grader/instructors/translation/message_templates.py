@@ -30,11 +30,17 @@ LABELS = {
 }
 LABELS_AS = {"xlabel", "ylabel", "label", "title"}
 CODE = re.compile(
-    r"[;{}<>]\n|^\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|import|from|def|class)\b|^[<.#@/-]|</|\w\(\w*\)\n"
+    r"[;{}<>]\n|^\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|import|from|def|class)\b|^[<.#@/]|</|\w\(\w*\)\n"
+    r"|^-(?!.* [a-z]{2,} [a-z]{2,} )"  # an option without a sentence about it
     r"|### |^(?:AND |OR |&& |state IN|kubectl |hostname |link |qdisc |addr |cd -- |python -m )|^(?:white|black|center)$"
 )
 IN_BACKTICKS = re.compile(r"`[^`]*`")
-COUNTED = {"counted": ("{} {}", "{} {}s"), "there": ("there is {} {}", "there are {} {}s")}
+# what functions of handson.words make of {number} and a noun, or of {kind}
+COUNTED = {
+    "counted": ("{number} {noun}", "{number} {noun}s"),
+    "there": ("there is {number} {noun}", "there are {number} {noun}s"),
+}
+OF_WORDS = {"a_kind": ("a {kind}", "an {kind}"), "enough": ("{number} is enough", "{number} are enough")}
 
 
 def templates(source):
@@ -83,7 +89,8 @@ class _Finder(ast.NodeVisitor):
             return
         if name in COUNTED and len(node.args) == 2 and isinstance(node.args[1], ast.Constant):
             for form in COUNTED[name]:
-                self.found.setdefault(form.format("{number}", node.args[1].value))
+                self.found.setdefault(form.replace("{noun}", node.args[1].value))
+        self.found |= dict.fromkeys(OF_WORDS.get(name, ()))
         labels, self.labels = self.labels, self.labels or name in LABELS
         self.visit(node.func)
         for one in node.args:
@@ -104,8 +111,13 @@ class _Finder(ast.NodeVisitor):
     visit_Module = visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = _visit_body
 
     def visit_Dict(self, node):
+        labels = self.labels
+        for key in filter(None, node.keys if labels else ()):  # of a dictionary that is marked
+            self.visit(key)
+        self.labels = False
         for value in node.values:
             self.visit(value)
+        self.labels = labels
 
     def visit_Compare(self, node):
         self.visit(node.left)
