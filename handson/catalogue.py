@@ -15,7 +15,7 @@ import re
 
 MESSAGES = ("check_*.po", "handson_*.po")  # the domains of what programs say
 LONGEST = 5000  # characters; a longer text stays English
-DEEPEST = 4  # values in values
+DEEPEST = 6  # values in values
 DISTINCT = 15  # characters of a template that no other text has by chance
 MOST_AT_ONCE = 5  # sentences that are one entry
 MOST_COMPARED = 100_000  # templates, for one text
@@ -140,6 +140,7 @@ class Messages:
             lambda: self._with_reason(inner, deepest),
             lambda: self._listed(inner, deepest, self._whole),
             lambda: self._whole(inner, deepest),
+            lambda: self._about_code(inner, deepest),
             lambda: self._listed(inner, deepest, self._known),
             lambda: "\n".join(self._translate(line, deepest) for line in inner.split("\n")) if "\n" in inner else None,
             lambda: self._sentences(SENTENCES.split(inner), deepest),
@@ -195,6 +196,12 @@ class Messages:
         if (found := self._whole(text, deepest)) is None:
             found = self._listed(text, deepest, self._known)
         return text if found is None and not SEVERAL.search(text) else found
+
+    def _about_code(self, text, deepest):
+        """Translate "`code` does something" if the catalogue has what it does."""
+        code, there, what = text[1:].partition("` ")
+        found = self._whole(what, deepest) if there and text.startswith("`") and "`" not in code else None
+        return found and _spaced(f"`{code}` ", found)
 
     def _with_reason(self, text, deepest):
         """Translate "sentence: reason" if both are entries: the sentence's last value would be taken to be longer."""

@@ -31,9 +31,11 @@ LABELS = {
 LABELS_AS = {"xlabel", "ylabel", "label", "title"}
 CODE = re.compile(
     r"[;{}<>]\n|^\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|import|from|def|class)\b|^[<.#@/]|</|\w\(\w*\)\n"
-    r"|^-(?!.* [a-z]{2,} [a-z]{2,} )"  # an option without a sentence about it
-    r"|### |^(?:AND |OR |&& |state IN|kubectl |hostname |link |qdisc |addr |cd -- |python -m )|^(?:white|black|center)$"
+    r"|^(?:-|kubectl )(?!.* [a-z]{2,} [a-z]{2,} )"  # an option or a command without a sentence about it
+    r"|### |^(?:AND |OR |&& |state IN|hostname |link |qdisc |addr |cd -- |python -m )|^(?:white|black|center)$"
 )
+A_SENTENCE = 3  # spaces of a dictionary's key that is a message
+ALONE = re.compile(r"(?<=[.!?])(?: \{\w+\})+$")  # values behind the last sentence
 IN_BACKTICKS = re.compile(r"`[^`]*`")
 # what functions of handson.words make of {number} and a noun, or of {kind}
 COUNTED = {
@@ -55,7 +57,7 @@ class _Finder(ast.NodeVisitor):
         self.found, self.labels = {}, False
 
     def _add(self, text):
-        text = text.strip()
+        text = ALONE.sub("", text.strip())
         words = WORD.findall(IN_BACKTICKS.sub(" ", re.sub(r"\{\w+\??\}", " ", text)))
         several = len(words) + text.count("`") // 2 > 1 and re.search(r"[a-z]{2,}[,:;]? \S|\S [a-z]{2,}", text)
         if words and (several or self.labels) and not CODE.search(text):
@@ -112,8 +114,9 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Dict(self, node):
         labels = self.labels
-        for key in filter(None, node.keys if labels else ()):  # of a dictionary that is marked
-            self.visit(key)
+        for key in filter(None, node.keys):
+            if labels or _is_sentence(key):  # what is marked, or a misconception
+                self.visit(key)
         self.labels = False
         for value in node.values:
             self.visit(value)
@@ -124,10 +127,16 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Subscript(self, node):
         self.visit(node.value)
+        if isinstance(node.ctx, ast.Store) and _is_sentence(node.slice):
+            self.visit(node.slice)
 
     def visit_AnnAssign(self, node):
         if node.value:
             self.visit(node.value)
+
+
+def _is_sentence(node):
+    return sum(str(one.value).count(" ") for one in ast.walk(node) if isinstance(one, ast.Constant)) >= A_SENTENCE
 
 
 def _placeholder(value, names):
