@@ -91,11 +91,9 @@ def _by_result(verdicts):
 
 def summary(checked):
     """Return the result in one line."""
-    track = next((f"{verdict.track} track" for verdict in checked.verdicts if verdict.track), "")
+    track = next((f", {marked(f'{verdict.track} track')}" for verdict in checked.verdicts if verdict.track), "")
     ungraded = " (some could not be graded: run it again)" if any(v.points is None for v in checked.verdicts) else ""
-    return f"{checked.unit}{', ' * bool(track)}{translated(track)}: " + translated(
-        f"{checked.points:g} of {checked.max_points:g} points{ungraded}"
-    )
+    return translated(f"{checked.unit}{track}: {checked.points:g} of {checked.max_points:g} points{ungraded}")
 
 
 def html(checked):

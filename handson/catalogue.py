@@ -23,7 +23,7 @@ PREFIX = 12  # characters of a template by which it is found
 ENTRY = re.compile(r'^((?:#.*\n)*)msgid ((?:".*"\n)+)msgstr ((?:".*"(?:\n|\Z))+)', re.MULTILINE)
 PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\??\}")
 QUOTES = "`'\"/"  # a placeholder beside one of these is code, and stays as it is
-PROSE, SEVERAL = re.compile(r"[a-z]{2,} [a-z]{2,}"), re.compile(r"[A-Za-z]{2,} | [A-Za-z]{2,}")
+SEVERAL = re.compile(r"[A-Za-z]{2,} | [A-Za-z]{2,}")  # a word, and more
 WORD = re.compile(r"[A-Za-z]{2,}")
 CODE, ENGLISH = re.compile(r"`[^`]*`|'[^']*'"), re.compile(r"(?<![\w./=-])[a-z]{2,}(?![\w/=(])")
 APPENDED = re.compile(r"[;,:] | \(")
@@ -128,7 +128,7 @@ class Messages:
 
     def translate(self, text):
         """Return the translation of a text: of the whole, else of each line, else of each sentence."""
-        self.left = MOST_COMPARED
+        self.left, self.found = MOST_COMPARED, {}
         return text if len(text) > LONGEST else self._translate(text, DEEPEST)
 
     def _translate(self, text, deepest):
@@ -139,6 +139,7 @@ class Messages:
             lambda: self.exact.get(_small(inner)),
             lambda: self._with_reason(inner, deepest),
             lambda: self._listed(inner, deepest, self._whole),
+            lambda: self._and_end(inner, deepest),
             lambda: self._whole(inner, deepest),
             lambda: self._about_code(inner, deepest),
             lambda: self._listed(inner, deepest, self._known),
@@ -175,10 +176,11 @@ class Messages:
             if len(parts) > 1 and any(self._whole(part, deepest - 1) for part in parts):
                 done = [self._translate(part, deepest - 1) for part in parts]
                 return (SEPARATORS[separator] if all(map(_ends_wide, done)) else separator).join(done)
-        where, comma, rest = text.partition(", ")
-        if comma and (found := self._whole(where, deepest)) is not None:  # such as "on rank 1, ..."
-            comma = "" if found.endswith("、") else "、" if _ends_wide(found) else ", "
-            return f"{found}{comma}{self._translate(rest, deepest - 1)}"
+        for separator, wide in ((", ", "、"), (": ", "：")):
+            where, there, rest = text.partition(separator)
+            if there and (found := self._whole(where, deepest)) is not None:  # such as "on rank 1, ..."
+                there = "" if found.endswith(wide) else wide if _ends_wide(found) else separator
+                return f"{found}{there}{self._translate(rest, deepest - 1)}"
         return text
 
     def _listed(self, text, deepest, known):
@@ -205,11 +207,27 @@ class Messages:
 
     def _with_reason(self, text, deepest):
         """Translate "sentence: reason" if both are entries: the sentence's last value would be taken to be longer."""
-        sentence, colon, reason = text.rpartition(": ")
-        if not colon or _small(text) in self.exact or (found := self._whole(reason, deepest, 3)) is None:
+
+        def split(at):
+            first, found = self._whole(text[:at], deepest), self._whole(text[at + 2 :], deepest, 3)
+            # in Japanese, a verb ends with a letter of hiragana
+            colon = "。" if "\u3041" <= (first or " ")[-1] <= "\u309f" else "：" if _ends_wide(first or " ") else ": "
+            return first and found and first + colon + found
+
+        if _small(text) in self.exact:
             return None
-        first = self._whole(sentence, deepest)
-        return first and f"{first}{'：' if _ends_wide(first) else ': '}{found}"
+        places = [found.start() for found in itertools.islice(re.finditer(": ", text), MOST_APPENDED)]
+        return _best(*(functools.partial(split, at) for at in places))
+
+    def _and_end(self, text, deepest):
+        """Translate a sentence and its end, such as "; it has 3", if both are entries."""
+        for place in reversed(list(itertools.islice(APPENDED.finditer(text), MOST_APPENDED))):
+            at = place.start()
+            if (end := self._end(text[at:].strip(), deepest)) is not None:
+                before = self._and_end(text[:at], deepest)
+                before = self._whole(text[:at], deepest) if before is None else before
+                return before and _spaced(before, end)
+        return None
 
     def _end(self, text, deepest):
         """The translation of the end of a message, such as "; it has 3", ": a reason" or "(line 3, with 4 ranks)"."""
@@ -231,6 +249,12 @@ class Messages:
 
     def _matched(self, text, deepest, least):
         """The translation of a text that has the form of an entry with at least so many words, or None."""
+        asked = text, deepest, least
+        if asked not in self.found:
+            self.found[asked] = self._match(*asked)
+        return self.found[asked]
+
+    def _match(self, text, deepest, least):
         small = _small(text)
         if (found := self.exact.get(small)) is not None:
             return found
@@ -261,9 +285,8 @@ class Messages:
         what else it says is not a value that is known."""
         if template.words > 2 or template.weight >= DISTINCT:
             return False
-        form = PROSE if template.words == 2 else SEVERAL
         return any(
-            form.search(value)
+            SEVERAL.search(value)
             and self._whole(value.strip(), deepest, template.words) is None
             and self._listed(value.strip(), deepest, self._known) is None
             for value in values.values()

@@ -52,7 +52,7 @@ JAPANESE = Messages(
         ("2 nodes, which are busy, wait", "2 nodes, which are busy, wait"),
         (
             "`x` is 3, but it must be 2: the loss is not finite",
-            "`x` は 3 ですが、2 でなければなりません：損失が有限ではありません",
+            "`x` は 3 ですが、2 でなければなりません。損失が有限ではありません",
         ),
         ("on rank 1, the loss is not finite", "ランク 1 では、損失が有限ではありません"),
         (
