@@ -124,7 +124,7 @@ def at_random(parts):
     distance."""
     steps = {int(step) for part in parts for step in numpy.diff(part)}
     if sum(map(len, parts)) >= 8 and len(steps) == 1:
-        how = "split in order" if steps == {1} else f"each rank takes every {ordinal(steps.pop())} image"
+        how = "split in order" if steps == {1} else f"each rank takes one image of every {steps.pop()}"
         return f"the parts are not random ({how}): if the data set is sorted by class, each rank sees different classes"
     return None
 
@@ -267,10 +267,6 @@ def first_few(numbers, count=4):
     """Return a few of `numbers` as text, for a sentence."""
     shown = ", ".join(str(number) for number in numbers[:count])
     return shown + ", ..." * (len(numbers) > count)
-
-
-def ordinal(number):
-    return {1: "", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
 
 
 def ranks(numbers):

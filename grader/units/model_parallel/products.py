@@ -142,7 +142,7 @@ def its_part(name, along):
                 return f"{who} is transposed: like layer.weight, a part should be (outputs, inputs)"
             if criteria.close(found, expected["strided"][name][rank]):
                 return (
-                    f"{who} has every {criteria.ordinal(size)} number, but a part should be contiguous: otherwise it"
+                    f"{who} has one of every {size} numbers, but a part should be contiguous: otherwise it"
                     " has pieces of several heads"
                 )
             parts = expected["parts"][name]
