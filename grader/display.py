@@ -61,7 +61,7 @@ class Row:
         if self.first.status == GRADER_FAULT:
             return translated("not graded")
         points, most = (sum(getattr(one, name) for one in self.verdicts) for name in ("points", "max_points"))
-        return translated(f"{points:g} of {most:g}")
+        return translated(f"{points:g} of {most:g}" if most else "starred, no points")
 
     @property
     def hint(self):
@@ -139,13 +139,15 @@ def text(checked):
         [summary(checked), *wrapped(translated(checked.note), columns)],
         max((len(verdict.gap) for verdict in checked.verdicts), default=0),
     )
-    for row in (row for of_gap in rows(checked) for row in of_gap):
-        first = f"{ljust(row.result, 15)} {row.gap:{name}} {rjust(row.points, 11)}  "
+    every = [row for of_gap in rows(checked) for row in of_gap]
+    points = max([11, *(width(row.points) for row in every)])
+    for row in every:
+        first = f"{ljust(row.result, 15)} {row.gap:{name}} {rjust(row.points, points)}  "
         lines += wrapped(row.titles, columns, first, " " * width(first))
         hint = row.hint and checked.hints and f"{translated(HINT)}: {row.hint}"
         for sentence in filter(None, (row.message, _look_at(checked, row), hint)):
             lines += wrapped(sentence, columns, "      ", "      ", break_on_hyphens=False)
-    if not checked.hints and any(row.hint for of_gap in rows(checked) for row in of_gap):
+    if not checked.hints and any(row.hint for row in every):
         lines.append(translated("For hints on what failed, add --hints."))
     return "\n".join(lines)
 

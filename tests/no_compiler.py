@@ -24,7 +24,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 SHAPES = ("torch._meta_registrations", "torch.distributed._meta_registrations", "torch.export")
-USE_SHAPES = ("torch.distributed.tensor", "torch.distributed.fsdp")
+USE_SHAPES = ("torch.distributed.tensor", "torch.distributed.fsdp", "torch.utils.flop_counter")
 NOTHING = {  # module -> name -> what it does where nothing is compiled
     "torch._dynamo": {
         "graph_break": lambda *_, **__: None,

@@ -297,7 +297,7 @@ def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_gra
             for process in [*process.children(recursive=True), process]:
                 process.kill()
 
-    gone = "has lost a process, or has not answered for 5 seconds; .*`ipcluster start`.* goes on"
+    gone = "has lost a process, or has not answered for 5 seconds; .*`ipcluster start`.* continues"
     words = {"controller": gone, "engines": "answers any more: start engines, .*; it continues"}
     with pytest.raises(ClusterError, match=f"one/security/cluster-.json {words[victim]}"):
         grade("one", kill)
