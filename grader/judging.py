@@ -188,8 +188,9 @@ def _apply(check, cases, given, server, readable, shared=None):
 
 def _of_another_shape(found, right):
     """Return a sentence on the shape of a student's array. right: None for a dimension of any length."""
-    wanted = f"{len(right)} dimensions" if None in right else f"the shape {tuple(right)}"
-    return f"the result of your code has the shape {tuple(found)}, but it should have {wanted}"
+    if None in right:
+        return f"the result of your code has the shape {tuple(found)}, but it should have {len(right)} dimensions"
+    return f"the result of your code has the shape {tuple(found)}, but it should have the shape {tuple(right)}"
 
 
 def _concerns(check, criterion, case):

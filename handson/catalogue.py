@@ -147,7 +147,8 @@ class Messages:
             lambda: self._sentences(SENTENCES.split(inner), deepest),
         )
         begin = text.index(inner)
-        return text[:begin] + found + text[begin + len(inner) :]
+        after = text[begin + len(inner) :]
+        return text[:begin] + found + (after.lstrip(" ") if found[-1:] in "、。：" else after)
 
     def _sentences(self, parts, deepest):
         """Translate as many sentences at once as a message has."""

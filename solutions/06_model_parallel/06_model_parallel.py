@@ -388,8 +388,8 @@ for ranks in (1, 2, 4, 64):
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/zero.py  # the gaps
 
 # %%
-# With ZeRO stage 1, what is the smallest number of ranks at which Adam's state needs less memory on each rank than all
-# parameters?
+# With ZeRO stage 1, what is the smallest number of ranks at which Adam's state needs less memory on each rank than
+# all parameters?
 ### BEGIN SOLUTION prediction_ranks: Set `prediction_ranks` to your number of ranks.
 prediction_ranks = 3
 ### END SOLUTION

@@ -27,7 +27,7 @@ def _other_shape(rank, found, right, case, joined):
     )
     if found.size > right.size:
         return f"{problem}: {joined}"
-    return f"{problem}: do not divide it" if found.size < right.size else problem
+    return criteria.with_reason(problem, "do not divide it" if found.size < right.size else "")
 
 
 def sum_of_the_group(seen, case, expected):
