@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 
-from grader.sandbox import protocol
+from grader.sandbox import protocol, rank_waits
 from grader.sandbox.confine import limit_rank
 from grader.sandbox.limits import clean_environment, close_other_files
 from grader.sandbox.rank_stacks import STUDENT
@@ -56,11 +56,12 @@ class MissingInCase(Exception):
     """Raised if a probe requests a key that its case does not have: an error of the course, not of the student."""
 
 
-def be_rank(number, work, limits, channel, output, stack):
+def be_rank(number, work, limits, channel, output, stack, waits):
     """Run the probe of `work`, send its observations or its error, and wait until the watcher kills this process. Never
     returns."""
     try:
         _prepare(limits, work["ranks"], channel, output, stack)
+        rank_waits.use(waits)
     except BaseException as error:  # an error of the grader, not of the student
         channel.sendall(b"?" + describe(error).encode())
         os._exit(1)
