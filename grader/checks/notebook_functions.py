@@ -228,7 +228,8 @@ def _in_general(made, found, unused):
         return f"your code does not use `{unused[0]}`"
     for name, part in _parts(made) if fitting else ():
         if relation := _relation(values[part], wanted[part], {one: given[part] for one, given in arguments.items()}):
-            return f"{name}, {relation}"
+            others_right = numpy.allclose(values[~part], wanted[~part], rtol=TOLERANCE, atol=0)
+            return f"{name}, {relation}{'; all other results are right' if others_right else ''}"
     return _where(made, [same(value, call.right) for value, call in zip(found, made)])
 
 

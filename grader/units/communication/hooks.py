@@ -43,6 +43,8 @@ def as_simulated(what):
             if not numpy.isfinite(found).all():
                 return f"on rank {rank}, gradients are infinite or NaN{_overflow(case)}"
             step = next(step for step in range(len(right)) if not criteria.close(found[step], right[step], tolerance))
+            if not right[step].any():
+                return f"on rank {rank}, in step {step + 1}, {what} is not zeros, but there is no previous step"
             number = int(numpy.abs(found[step] - right[step]).argmax())
             shown, due = criteria.distinct_digits(found[step][number], right[step][number])
             times = sgd.ratio(found.ravel(), right.ravel(), tolerance)
