@@ -35,7 +35,8 @@ def _message(one):
 
 def _collective(one):
     """Return the name of the collective in which a rank waits, or ""."""
-    return "" if _message(one) else one.waiting or (one.waits_for or [""])[0]
+    noted = (one.waits_for or [""])[0]  # a stack names backward for a collective that a hook of the student waits for
+    return "" if _message(one) else noted if noted and "backward" in one.waiting else one.waiting or noted
 
 
 def _in_collectives(outcomes):

@@ -47,6 +47,11 @@ def test_the_barrier_of_a_check_is_the_end_of_the_students_code():
     assert "rank 1 never got there" in said(waits("broadcast", 0), at_the_end)
 
 
+def test_the_collective_of_a_students_hook_is_named_before_that_of_backward():
+    hook = replace(waits("all_reduce"), waiting="the all-reduce of the gradients (backward)")
+    assert "rank 0 waits in all_reduce, but rank 1" in said(hook, ENDED)
+
+
 def test_a_rank_notes_which_rank_it_waits_for(server):
     """On real ranks, of which one expects the message of a rank that sends it to another one."""
     code = (

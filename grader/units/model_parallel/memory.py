@@ -177,16 +177,16 @@ def gathered(seen, case, expected):
     problem = _as_expected("values", "`values` does not contain the shard of each rank r in row r")(
         seen, case, expected
     )
+    if problem and any(of_rank["moved"] for of_rank in seen):
+        return (
+            "`values` is a new tensor after your code, but the network's parameters are views of the old tensor: write"
+            " into the rows of the old tensor with dist.all_gather(list(values), shard)"
+        )
     names = [name for of_rank in seen for sent in of_rank["sent"] for name, _ in sent]
     if problem and "own shard" in problem and any("allgather" in name for name in names):
         return (
             "`values` keeps its old rows: the all-gather must write into them, as in dist.all_gather(list(values),"
             " shard)"
-        )
-    if problem and any(of_rank["moved"] for of_rank in seen):
-        return (
-            "`values` is a new tensor after your code, but the network's parameters are views of the old tensor: write"
-            " into the rows of the old tensor with dist.all_gather(list(values), shard)"
         )
     return problem
 
