@@ -205,6 +205,12 @@ def as_large(factor, what="all gradients"):
     return f"{what} are {distinct_digits(factor, 1, 3)[0]} times as large as they should be"
 
 
+def with_factor(sentence, found, right, what="its numbers"):
+    """Return `sentence`, followed by the factor if `found` is a multiple of `right`."""
+    factor = times(found, right)
+    return with_reason(sentence, as_large(factor, what) if factor else "")
+
+
 def shares(found, parts):
     """Return how often each rank's numbers are contained in `found`, if `found` is their sum with weights that are
     multiples of 1 / N; otherwise None.

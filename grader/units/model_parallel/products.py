@@ -151,7 +151,7 @@ def its_part(name, along):
             if found.shape != of_rank.shape:
                 uneven = ": tensor_split gives the first ranks one more" if found.ndim == of_rank.ndim else ""
                 return f"{who} has the shape {found.shape} instead of {of_rank.shape}{uneven}"
-            return f"{who} is not this rank's part of layer.{name}"
+            return criteria.with_factor(f"{who} is not this rank's part of layer.{name}", found, of_rank)
         return None
 
     return judge
