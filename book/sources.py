@@ -150,8 +150,8 @@ def inside(text, path, known):
 
 
 def with_outputs(name, solutions=False, note=REAL_RUN):
-    """Return a notebook as students get it, or with its solutions, and with the outputs of its run. A cell whose code is not
-    that of the run has no output. note: what to say below the title about the run, if anything."""
+    """Return a notebook as students get it, or with its solutions, and with the outputs of its run. A cell whose code
+    is not that of the run has no output. note: what to say below the title about the run, if anything."""
     filled, run = execute.filled(name), execute.run_of(name)
     outputs = {}  # code -> the outputs of its cells, in their order
     for cell in run.cells if run else ():
