@@ -8,7 +8,7 @@ import matplotlib
 from book import moving
 from handson import figures
 from handson.labels import font_of
-from handson.language import ENGLISH, chosen
+from handson.language import ENGLISH, chosen, marked
 from handson.notebook import drawings
 from handson.pipelines import simulate
 
@@ -45,7 +45,7 @@ def sharding(phrase):
     drawing, axes = figures.axes(7.5, 2.8)
     for row, parts in enumerate(kinds.values()):
         left = 0
-        for name, size in zip(("parameters", "gradients", "optimizer"), parts):
+        for name, size in zip(("parameters", "gradients", marked("optimizer")), parts):
             axes.barh(row, size, left=left, height=0.6, label=None if row else phrase(name), **figures.part(name))
             left += size
         axes.text(left + 0.2, row, f"{left:g}", va="center")

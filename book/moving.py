@@ -5,6 +5,7 @@ import json
 import runpy
 
 from grader.exercises import ROOT
+from handson.language import marked
 from handson.pipelines import simulate
 
 RANKS = range(2, 7)
@@ -23,16 +24,16 @@ WORDS = {
     "sent": "Each rank has sent {sent}/{ranks} of the tensor.",
     "finished": "All ranks have the whole sum. Each rank has sent {sent}/{ranks} of the tensor: 2 (N - 1) / N.",
     "ring_alt": "Which ranks' numbers are in each part of each rank",
-    "schedule": "schedule",
+    "schedule": marked("schedule"),
     "one_by_one": "one micro-batch after the other",
     "gpipe": "GPipe",
     "one_forward_one_backward": "1F1B",
-    "stages": "stages",
-    "micro_batches": "micro-batches",
+    "stages": marked("stages"),
+    "micro_batches": marked("micro-batches"),
     "stage": "stage",
     "time": "time, in forwards of a stage",
     "forward": "forward",
-    "backward": "backward",
+    "backward": marked("backward"),
     "bubble": "{bubble} % of the time idle (the bubble); the batch takes {end} forwards.",
     "memory": "Micro-batches whose activations are held, at most:",
     "holds": "holds {held}",

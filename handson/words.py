@@ -23,7 +23,7 @@ def there(number, noun):
 
 def enough(number):
     """Return "1 is enough" or "2 are enough"."""
-    return f"{number} {'is' if number == 1 else 'are'} enough"
+    return f"{number} is enough" if number == 1 else f"{number} are enough"
 
 
 def a_kind(value):

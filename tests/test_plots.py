@@ -173,6 +173,20 @@ PICTURES = {
         ({"plain": a_run(1, elapsed_time=3)}, 0.5, None, 2),
         "plain 3.0 s",
     ),
+    "all-reduces, disturbed": (
+        communication.seconds_against_bytes,
+        (
+            {
+                "ranks": 4,
+                "rows": [{"algorithm": "ring", "bytes": size, "seconds": size / 1e6} for size in (64, 256)],
+                "usage": {
+                    "devices": [],
+                    "nodes": [{"name": "vm", "cores": 2, "seconds": 10.0, "used": 4.0, "others": 8.0}],
+                },
+            },
+        ),
+        "other programs took 40 % of the cores of vm",
+    ),
     "never there": (communication.to_accuracy, ({"plain": a_run(1, elapsed_time=3)}, 0.9), "plain never"),
     "memory and time": (
         model_parallel.bytes_and_time,
@@ -202,6 +216,11 @@ def test_an_order_is_compared_pair_by_pair_and_who_never_is_there_comes_last(cap
     communication.order(runs | {"never": a_run(1, **{"validation/main/accuracy": 0.1})}, 0.5, "1-bit, plain never late")
     said = capsys.readouterr().out.splitlines()
     assert said[1:] == ["measured:  1-bit, late, plain, never", "4 of 6 pairs are in the right order."]
+
+
+def test_an_order_that_nobody_predicted_is_not_compared(capsys):
+    communication.order({"plain": a_run(1, elapsed_time=3)}, 0.5, None)
+    assert not capsys.readouterr().out
 
 
 def test_a_method_that_missed_the_accuracy_with_one_seed_is_not_ranked_first(capsys):

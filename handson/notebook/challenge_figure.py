@@ -4,10 +4,10 @@ from handson import challenge_limits as challenge
 from handson import figures
 
 
-def picture(results, predicted):
+def picture(results, predicted=None):
     """Return the picture of the seconds, the bytes between the nodes and the memory of training runs.
 
-    results: name -> Result; predicted: name -> seconds.
+    results: name -> Result; predicted: name -> seconds, or None.
     """
     seconds = {name: result.seconds for name, result in results.items()}
     sent = {name: result.log[-1]["bytes"] / 1e6 for name, result in results.items()}
@@ -19,12 +19,13 @@ def picture(results, predicted):
     figures.bars(left, seconds, "training [s]", predicted)
     figures.bars(middle, sent, "sent by node 1 [MB]")
     figures.bars(right, memory, "memory of the fullest GPU [MB]")
-    left.plot([], [], color=figures.PREDICTED, linewidth=2.5, label="your prediction")
+    if predicted:
+        left.plot([], [], color=figures.PREDICTED, linewidth=2.5, label="your prediction")
+        figures.legend_above(left)
     limit = challenge.MEMORY / 2**20
     right.axvline(limit, color="black", linestyle="--", linewidth=1.5, label="limit")
     right.set_xlim(0, 1.1 * max(limit, *memory.values()))
-    for axes in left, right:
-        figures.legend_above(axes)
+    figures.legend_above(right)
     for axes in middle, right:
         axes.set_yticklabels([])
     words = (

@@ -4,6 +4,7 @@ failures."""
 import json
 import re
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy
@@ -13,6 +14,7 @@ from handson.compare import note
 from handson.figures import BLUE, ORANGE, PREDICTED, SERIES, YOURS, picture
 from handson.language import speak
 from handson.notebook.runs import all_of, rate
+from handson.profiling import usage
 
 # grey, marker and line style of each algorithm
 STYLES = {
@@ -26,9 +28,16 @@ ALL_KB = 1800  # all gradients of DeepNet, in KB
 SMALL = dict(fontsize="small", edgecolor="none")  # legends
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A run without a result file, for `note`."""
+
+    disturbance: usage.Disturbance | None
+
+
 def all_reduces(folder):
-    """Return the measurements of a run of all_reduce.py: {"ranks": N, "rows": [{"algorithm", "bytes", "seconds",
-    "messages", "sent"}]}."""
+    """Return the measurements of a run of all_reduce.py: {"ranks": N, "usage": its Usage, "rows": [{"algorithm",
+    "bytes", "seconds", "messages", "sent"}]}."""
     return json.loads(Path(folder, "all_reduce.json").read_text())
 
 
@@ -60,7 +69,7 @@ def seconds_against_bytes(measured, predicted=None, crossing=None):
     return picture(
         drawing,
         f"Time of all-reduces among {measured['ranks']} ranks against the size of the message, both in logarithmic"
-        " scale.",
+        " scale." + note(drawing, [Measured(usage.disturbance(measured.get("usage"), measured["ranks"]))]),
     )
 
 
@@ -157,7 +166,9 @@ def to_accuracy(runs, accuracy, without_limit=None, sooner=None):
 def order(runs, accuracy, predicted):
     """Print the predicted and the measured order in which methods reached an accuracy, the fastest first, and how many
     pairs of them are in the right order. Methods with a seed that never reached it come last. predicted: a text with
-    their names."""
+    their names; None prints nothing."""
+    if predicted is None:  # a student may skip the prediction
+        return
     names = [name for name in re.findall(r"\w+(?:-\w+)*", predicted) if name in runs]
     each = {name: [seconds_to(run, accuracy) for run in runs[name]] for name in names}
     seconds = {name: numpy.inf if None in of_seeds else numpy.median(of_seeds) for name, of_seeds in each.items()}

@@ -10,6 +10,8 @@ import torch.distributed as dist
 
 from handson.errors import OneSentence
 from handson.files import written_aside
+from handson.language import speak
+from handson.profiling import usage
 from handson.pytorch import messages
 from handson.pytorch.communicator import gloo_group
 from handson.training import identity, launch, options, progress
@@ -26,8 +28,9 @@ class WrongSum(OneSentence):
 def measure(algorithms):
     """Run a script of all-reduces: time each of `algorithms` (name -> function of a tensor), and write all_reduce.json.
 
-    The file contains {"ranks": N, "rows": [{"algorithm", "bytes", "seconds" (the shortest; of the slowest rank),
-    "messages", "sent" (bytes; both per rank)}]}. A wrong sum ends all ranks with a sentence.
+    The file contains {"ranks": N, "nodes": their number, "usage": a Usage, "rows": [{"algorithm", "bytes", "seconds"
+    (the shortest; of the slowest rank), "messages", "sent" (bytes; both per rank)}]}. A wrong sum ends all ranks with a
+    sentence.
     """
     parser = options.OneSentenceParser(
         description="Time all-reduces of growing size.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
@@ -56,13 +59,19 @@ def measure(algorithms):
     options.make_out(parser, args.out)
     torch.set_num_threads(1)
     with gloo_group(args) as comm:
-        rows = []
+        if comm.intra_rank == 0:
+            usage.record(args.out, None)
+        rows, begin = [], time.perf_counter()
         for numbers in (numbers for numbers in SIZES if 4 * numbers <= args.largest):
             for name, all_reduce in algorithms.items():
                 rows.append({"algorithm": name, "bytes": 4 * numbers} | timed(name, all_reduce, numbers, comm))
         if comm.rank == 0:
+            used = usage.read(args.out, time.perf_counter() - begin)
+            if disturbance := usage.disturbance(used, comm.size):
+                speak(f"Warning: {disturbance}.", file=sys.stderr, flush=True)
+            measured = {"ranks": comm.size, "nodes": comm.inter_size, "usage": used, "rows": rows}
             with written_aside(args.out / "all_reduce.json") as file:
-                file.write(json.dumps({"ranks": comm.size, "nodes": comm.inter_size, "rows": rows}).encode())
+                file.write(json.dumps(measured).encode())
             print(f"{len(rows)} measurements: {args.out}/all_reduce.json")
 
 

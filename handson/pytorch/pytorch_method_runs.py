@@ -92,12 +92,19 @@ def guard(model, steps, least=1):
 def refuse_nan(model):
     """From now on, end all ranks if a gradient is infinite or NaN, with a sentence that names its rank. An all-reduce
     would spread this gradient to all ranks and to the next checkpoint."""
+    count, sums = sum(1 for _ in model.parameters()), {}
 
     def check(name, gradient):
-        if not gradient.sum().isfinite():  # the sum is finite only if all of them are
+        sums[name] = gradient.sum()  # finite only if all numbers of the gradient are
+        if len(sums) < count:
+            return
+        finite = torch.stack(list(sums.values())).isfinite()  # the host waits for the device only here
+        if not finite.all():
+            wrong = list(sums)[finite.tolist().index(False)]
             raise TrackError(
-                f"rank {dist.get_rank()}: the gradient of {name} is infinite or NaN, so the run ends: try a lower --lr"
+                f"rank {dist.get_rank()}: the gradient of {wrong} is infinite or NaN, so the run ends: try a lower --lr"
             )
+        sums.clear()
 
     for name, parameter in model.named_parameters():
         parameter.register_hook(partial(check, name))

@@ -250,7 +250,8 @@ print(f"I expect {prediction_16} ms.")
 
 # %%
 sixteen = scaling.rehearse(FOLDER, one, 16, NETWORK, per_node=8, steps=STEPS)
-print(f"16 ranks: {1000 * sixteen.step:.1f} ms per step; you expected {prediction_16} ms")
+predicted = globals().get("prediction_16")  # None if you skipped it
+print(f"16 ranks: {1000 * sixteen.step:.1f} ms per step; predicted: {predicted}")
 print(f"Each worker's MFU is {100 * single.step / sixteen.step:.0f} % of the MFU of a single worker.")
 
 # %% [markdown]
@@ -275,7 +276,7 @@ fitted = model.fit(found)
 plan = model.Plan(rate, per_node=8)
 predictions = [model.predict(fitted, workers, plan) for workers in (1, 2, 4, 8, 16, 32, 64)]
 print(*predict.table(predictions, predictions[0]), sep="\n")
-expected = {16: 16 * single.batchsize / (prediction_16 / 1000)}  # your prediction, as images/s
+expected = {16: 16 * single.batchsize / (predicted / 1000)} if predicted else None  # as images/s
 predict.picture(predictions, predictions[0], [*found, sixteen], expected=expected)
 
 # %%
@@ -384,3 +385,5 @@ check("scaling")
 # - Predict the speed of many workers from a few measured steps, and state the uncertainty.
 # - Decide whether loading, computation or the network is the bottleneck of a training run.
 # - Choose machines by their images/s for a budget.
+#
+# Continue with `09_attention_and_experts`.

@@ -165,7 +165,8 @@ mine = run("challenge")
 for name, result in {"plain": plain, "challenge": mine}.items():
     print(f"{name:10} {result.seconds:6.1f} s   loss {result.log[-1]['main/loss']:.3f}")
 print(f"{plain.seconds / mine.seconds:.2f} times as fast as the plain solution")
-challenge_figure.picture({"plain": plain, "challenge": mine}, predicted={"challenge": predicted})
+expected = globals().get("predicted")  # None if you skipped it
+challenge_figure.picture({"plain": plain, "challenge": mine}, {"challenge": expected} if expected else None)
 
 # %% [markdown]
 # Was your prediction within a factor of two? If not, which number was wrong: the steps, the computing time, or the

@@ -280,6 +280,12 @@ def test_what_could_not_be_graded_is_no_zero():
     assert checked.points == 2 and "not graded" in display.text(checked) and "run it again" in display.summary(checked)
 
 
+def test_a_gap_without_points_says_so():
+    checked = self_check.Checked("own", (replace(verdict("a", PASSED), max_points=0), verdict("b", PASSED, 2)), 1.0)
+    for page in (display.html(checked), display.text(checked)):
+        assert page.count("starred, no points") == 1 and page.count("2 of 2") == 2 and "0 of 0" not in page
+
+
 def test_of_two_tracks_the_one_attempted_is_shown(own_task, monkeypatch):
     found = [
         verdict("a", NOT_ATTEMPTED, track="pytorch"),

@@ -9,7 +9,7 @@ import io
 import re
 import tokenize
 
-from grader.gaps import BEGIN, END, MORE
+from grader.gaps import BEGIN, END, MORE, TO_DO
 from grader.instructors.translation.markdown_text import has_words, translate_markdown
 from handson.words import wrapped
 
@@ -19,6 +19,7 @@ CELL = "# %%"
 # no text: commands of a notebook, what tools read, code that was commented out, the interpreter and PBS's lines
 NO_TEXT = re.compile(r"#(?:!|PBS|SBATCH| *%| *!| noqa| type:| fmt:| ---|$)")
 COMMENT = re.compile(r"( *)# ?(.*)")
+MAGIC = re.compile(r"^[%!].*", re.MULTILINE)  # a line of a notebook's cell that is not Python
 OWN_LINE = re.compile(r"\s|[-*] |\d+\. |.*\S {2,}\S")  # a line of a comment that is not part of a paragraph
 
 
@@ -105,6 +106,8 @@ def _comment(block, translate):
                 line if other == text.strip() else f"{indent}# {text[: len(text) - len(text.lstrip())]}{other}"
             )
         else:
+            if text.startswith(TO_DO):  # the hint of a gap, below a comment
+                end()
             paragraph.append((line, indent, text))
     end()
     return lines
@@ -184,8 +187,8 @@ def _paragraph(paragraph, indent, translate):
 def _with_docstring(text):
     """Return the nodes of docstrings, in order of their lines."""
     try:
-        tree = ast.parse(text)
-    except SyntaxError:  # a notebook's cell with a magic
+        tree = ast.parse(MAGIC.sub("#", text))
+    except SyntaxError:
         return []
     places = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = [

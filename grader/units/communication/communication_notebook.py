@@ -17,8 +17,9 @@ def each_once(seen, case, expected):
     if not wrong:
         return None
     count = words.count(wrong[0])
-    what = f"names {wrong[0]} {count} times" if count else f"lacks {wrong[0]}"
-    return f"`{case['name']}` {what}: name each of {', '.join(methods)} once"
+    if not count:
+        return f"`{case['name']}` lacks {wrong[0]}: name each of {', '.join(methods)} once"
+    return f"`{case['name']}` names {wrong[0]} {count} times: name each of {', '.join(methods)} once"
 
 
 def order(gap, *methods):

@@ -10,10 +10,10 @@ import chainer.functions as F
 import numpy
 
 from grader.sandbox.rank import StudentMistake
+from grader.probes.gap_code import what_is
 from grader.probes.script import Script
 from grader.units.model_parallel.probes import probe_pipeline
 from grader.units.model_parallel.stage_sizes import IMAGES
-from handson.words import a_kind
 
 
 class Part(chainer.Chain):
@@ -123,7 +123,7 @@ def chain_list(rank, ranks, source, case):
     def one(comm, part, images, labels):
         stage = Script(source, {}, function="make_stage").run(lambda names: None, comm, part)
         if not isinstance(stage, chainer.Link):
-            raise StudentMistake(f"`stage` is {a_kind(stage)}, not a link")
+            raise StudentMistake(f"`stage` is {what_is(source, 'stage', stage)}, not a link")
         if not list(stage.children()):
             raise StudentMistake("`stage` has no link: call stage.add_link(part, ...)")
         end = stage(images[0]) if comm.rank == 0 else stage()

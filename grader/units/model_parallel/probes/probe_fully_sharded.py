@@ -2,11 +2,13 @@
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from grader.probes.count_collectives import Collectives
 from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import flat, join
+from grader.sandbox.rank import StudentMistake
 from handson.pytorch.transformer import Transformer
 
 
@@ -26,6 +28,19 @@ def loss(model, of_rank):
     return model(of_rank).float().square().mean()
 
 
+def divide(gap, model, mesh, dtype):
+    """Run the student's code. Raises StudentMistake for a block that is wrapped after the whole model."""
+    try:
+        gap.run(model=model, mesh=mesh, dtype=dtype)
+    except TypeError as error:
+        if isinstance(model, FSDPModule) and not any(isinstance(block, FSDPModule) for block in model.blocks[1:]):
+            raise StudentMistake(
+                "`model` is wrapped before its blocks, so it holds all their parameters: call fully_shard for each"
+                " block first, then for `model`"
+            ) from error
+        raise
+
+
 def wrap(rank, ranks, source, case):
     """Shard the network with the student's code, and return
 
@@ -41,7 +56,7 @@ def wrap(rank, ranks, source, case):
     # the last rank's rows may be fewer: they travel filled up to those of the first
     numbers = sum(-(-len(one) // ranks) * one[0].numel() for one in model.parameters())
     found["numbers"] = numbers
-    gap.run(model=model, mesh=mesh, dtype=torch.float32)
+    divide(gap, model, mesh, torch.float32)
     parameters = dict(model.named_parameters())
     found["whole"] = [name for name, one in parameters.items() if not isinstance(one, DTensor)]
     if found["whole"]:  # such a model need not run
@@ -53,7 +68,7 @@ def wrap(rank, ranks, source, case):
     found["gradients"] = flat([one.grad.full_tensor() for one in parameters.values()])
 
     model = network(case)
-    gap.run(model=model, mesh=mesh, dtype=torch.bfloat16)
+    divide(gap, model, mesh, torch.bfloat16)
     with collectives.noted():
         value = loss(model, images(case, rank))
     found["forward"] = collectives.hand_over()

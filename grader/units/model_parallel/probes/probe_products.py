@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from grader.probes.count_collectives import Collectives
-from grader.probes.gap_code import GapCode
+from grader.probes.gap_code import GapCode, what_is
 from grader.probes.pytorch_scripts import join
 from grader.sandbox.rank import StudentMistake
 from handson.pytorch.transformer import MLP, Attention
@@ -48,7 +48,7 @@ def operator(rank, ranks, source, case):
     with collectives.noted(all_ended=True):
         found = getattr(GapCode(source).run(**given), case["gets"])
     if not isinstance(found, torch.Tensor):
-        raise StudentMistake(f"`{case['gets']}` is {a_kind(found)}, not a tensor")
+        raise StudentMistake(f"`{case['gets']}` is {what_is(source, case['gets'], found)}, not a tensor")
     changed = not torch.equal(mine, numbers(case, rank))
     return {"found": found.detach().double().numpy().copy(), "changed": changed, "sent": collectives.hand_over()}
 
@@ -68,7 +68,7 @@ def part(rank, ranks, source, case):
     values = {name: getattr(names, name) for name in ("weight", "bias")[: 1 + case["bias"]]}
     for name, value in values.items():
         if not isinstance(value, torch.Tensor):
-            raise StudentMistake(f"`{name}` is {a_kind(value)}, not a tensor")
+            raise StudentMistake(f"`{name}` is {what_is(source, name, value)}, not a tensor")
     return {name: value.detach().numpy().copy() for name, value in values.items()}
 
 
@@ -87,7 +87,7 @@ class Noted:
 
     def __init__(self, name, direction, right):
         outer = self
-        self.calls = 0
+        self.calls, self.name = 0, name
 
         def through(numbers, where):
             total = numbers.clone()
@@ -111,6 +111,11 @@ class Noted:
                 return through(gradient, "backward"), None
 
         self.apply = Operator.apply
+
+    def __call__(self, *arguments):
+        raise StudentMistake(
+            f"`{self.name}` is called like a function, but it is a torch.autograd.Function: call {self.name}.apply(...)"
+        )
 
 
 def part_of_mlp(case, rank):
