@@ -1,10 +1,10 @@
-"""Gaps: makes the exercise that students get from a solution, and finds the code of each gap in what a student hands
-in.
+"""Gaps: build the students' exercise from a solution, and find the code of each gap in a submission. A solution marks
+its gaps like this:
 
     ### BEGIN SOLUTION name: the hint that students read;
-    ### a long one goes on beneath the marker
+    ### a long hint continues in the lines below
     the solution
-    ### GIVEN a line that students get in place of the solution: of a job script, or of code that runs, but badly
+    ### GIVEN a line that students receive instead of the solution, in job scripts and in code that runs badly
     ### END SOLUTION
 
 The markers are nbgrader's, so that its tools understand the sources too. This module handles only text, and runs no
@@ -334,7 +334,7 @@ def lines_of(exercise, submitted):
 
 
 def _as_given(line, given):
-    """Return a line with the comment that it was given out with, where it has one in another language."""
+    """Return a line with the comment that students received, if the line has a comment in another language."""
     if line.isascii() or BEHIND not in line:
         return line
     code = line.partition(BEHIND)[0]
@@ -343,8 +343,8 @@ def _as_given(line, given):
 
 @functools.lru_cache(maxsize=8)  # called for every gap of a file
 def _aligned(exercise, submitted, ours, theirs):
-    """Return the given lines in a place, as (number, line), and for those found again in a place of `submitted` (number
-    in the exercise, number in what was submitted)."""
+    """Return the given lines in a place, as (number, line). For the lines that a place of `submitted` also contains,
+    return (number in the exercise, number in `submitted`)."""
     of_gaps = {number for gap in exercise.gaps for number in range(gap.first, gap.end)}
     given = [
         (number, exercise.lines[number].rstrip())

@@ -1,5 +1,5 @@
-"""Convert a student's notebook to text in which gaps can be found: the percent script of the released notebook, with
-the student's cells in place of those that have gaps. A cell that was deleted, moved, copied, merged or broken does not
+"""Convert a student's notebook to text in which gaps can be found: the percent script of the released notebook, in
+which the student's cells replace the cells with gaps. A cell that was deleted, moved, copied, merged or broken does not
 affect other cells."""
 
 import ast

@@ -290,8 +290,8 @@ class Messages:
         return self._filled(template, values, deepest)
 
     def _doubtful(self, template, values, deepest):
-        """Whether a text has the form of a template by chance: only one word or two, such as "of", are the same, and
-        what else it says is not a value that is known."""
+        """Return whether a text has the form of a template only by chance: they share only one or two words, such as
+        "of", and the remaining words of the text are not a known value."""
         if template.words > 2 or template.weight >= DISTINCT:
             return False
         return any(

@@ -35,8 +35,8 @@ def a_kind(value):
 
 
 def decimal(number, digits):
-    """Return a number with so many significant digits; with as many as needed to write it without an exponent, if it
-    has at most 7 before its decimal point."""
+    """Return a number with this many significant digits. Numbers from 1 to 10 million get more digits if this avoids an
+    exponent."""
     if 1 <= abs(number) < 1e7:
         digits = max(digits, len(f"{abs(number):.0f}"))
     return f"{number:.{digits}g}"
@@ -55,18 +55,17 @@ def width(text):
 
 
 def ljust(text, columns):
-    """Return a text with spaces behind it, so that it takes so many columns."""
+    """Return a text followed by spaces, so that it takes this many columns."""
     return text + " " * (columns - width(text))
 
 
 def rjust(text, columns):
-    """Return a text with spaces before it, so that it takes so many columns."""
+    """Return a text preceded by spaces, so that it takes this many columns."""
     return " " * (columns - width(text)) + text
 
 
 def aligned(headings, rows):
-    """Return the lines of a table of texts, each column as wide as it has to be, with its headings in the user's
-    language."""
+    """Return the lines of a table of texts, with columns as wide as necessary and headings in the user's language."""
     headings = list(map(translated, headings))
     widths = [max(map(width, column)) for column in zip(headings, *rows)]
     return ["  ".join(map(ljust, row, widths)).rstrip() for row in (headings, *rows)]

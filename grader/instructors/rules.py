@@ -243,8 +243,8 @@ def candidates(rules, unit, student, attempts, untouched=()):
 
 
 def to_grade(rules, attempts, units, untouched=()):
-    """Return what has to be graded: (student, digest, unit) of each attempt that may count in a unit with points.
-    untouched: as for `candidates`. Raises RulesError."""
+    """Return the attempts to grade, as (student, digest, unit): those that may count in a unit with points. untouched:
+    as for `candidates`. Raises RulesError."""
     rules = in_gradebook(rules, attempts)
     return {
         (one.student, one.digest, unit)

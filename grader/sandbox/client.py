@@ -27,7 +27,8 @@ class SandboxFault(Exception):
 
 @dataclass
 class RankOutcome:
-    """How one rank ended. `status` is None when it returned `observations`, else one of grader.verdict's statuses."""
+    """How one rank ended. `status` is None if it returned `observations`, or otherwise one of grader.verdict's
+    statuses."""
 
     status: str | None
     observations: object = None

@@ -20,7 +20,7 @@ NO_RESULT = (
 
 def values(error):
     """Return the variables in the innermost expression of the student's code, in words, if their types or shapes may be
-    the cause of the error; else ""."""
+    the cause of the error, or otherwise ""."""
     frames = [one for one in _frames(error.__traceback__) if one.tb_frame.f_code.co_filename.startswith(STUDENT)]
     if not frames:
         return ""

@@ -121,8 +121,8 @@ def _highest(score, unit):
 
 
 def _say_collected(book, collected, submissions, of_moodle, sheet, listed, course, named, say):
-    """Report what was handed in and what is missing. Return the number of missing students. listed: those in the
-    worksheet `of_moodle`; sheet: its path, if it was given with `submissions`."""
+    """Report which students have submitted, and which are missing. Return the number of missing students. listed: the
+    students in the worksheet `of_moodle`; sheet: its path, if it was given with `submissions`."""
     counting = newest(collected)
     absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
     submitted = of_moodle.missing(collected, course.groups, listed) if of_moodle else []

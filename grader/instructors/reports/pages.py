@@ -121,8 +121,8 @@ def message(sentence, back=False):
 
 
 def report(scores, absent=(), folder=None, live=None, boards=NO_BOARDS):
-    """Return the page on the class. absent: students whose submissions were not found this time; folder: where `grade`
-    has unpacked what was handed in, for examples of what students wrote; live, boards: as in `feedback`."""
+    """Return the page on the class. absent: students whose submissions were not found this time; folder: the unpacked
+    submissions, for examples of students' code; live, boards: as in `feedback`."""
     graded = [score for score in scores if not score.submission.refused]
     final = [
         score

@@ -114,7 +114,7 @@ def _comment(block, translate):
 
 
 def _behind_code(line, suffix, translate):
-    """Return a line of code with the comment behind it translated."""
+    """Return a line of code with a translated comment at its end."""
     if " # " not in line and "\t# " not in line or line.lstrip().startswith("#"):
         return line
     place = _place_of_comment(line) if suffix == ".py" else line.rfind(" # ") + 1

@@ -79,7 +79,7 @@ def sum_on_every_rank(seen, case, expected):
 
 def _instead_of_the_sum(found, case, length, rank):
     """Return the content of a rank's tensor, or of its first wrong chunk, in words, if it is a sum of the ranks'
-    numbers; else ""."""
+    numbers, or otherwise ""."""
     everybodys = [numbers(case["seed"], other, length) for other in range(case["ranks"])]
     if times := criteria.shares(found, everybodys):
         return f"`tensor` has {criteria.words_of_shares(times, rank)}"
@@ -96,8 +96,8 @@ def _instead_of_the_sum(found, case, length, rank):
 
 
 def _what_it_holds(found, case, length, rank, due=None):
-    """Return which chunk some numbers are, and whose, in words, if they are a sum of the ranks' chunks; else "". due:
-    the number of a chunk that is not named."""
+    """Return in words which chunk some numbers are, and from which ranks, if they are a sum of the ranks' chunks, or
+    otherwise "". The chunk with the number `due` is not named."""
     for place in range(case["ranks"]):
         parts = [
             numpy.array_split(numbers(case["seed"], other, length), case["ranks"])[place]

@@ -152,8 +152,8 @@ def _as_expected(field, otherwise):
 
 
 def mean_of_row(seen, case, expected):
-    """Judge whether each rank has the mean of its row. The message names the rows that wrong numbers come from, if they
-    can be recognised."""
+    """Judge whether each rank has the mean of its row. The message names the rows from which wrong numbers come, if it
+    can recognise them."""
     otherwise = "`mean` is not the mean over all ranks of this shard's gradients"
     problem = _as_expected("gradients", otherwise)(seen, case, expected)
     if problem != otherwise:

@@ -48,6 +48,6 @@ def evaluates_all(seen, case, expected):
 
 
 def in_words(*results):
-    """Two results, [loss, accuracy], with so many digits that the words show how they differ."""
+    """Return two results, [loss, accuracy], in words, with enough digits to show how they differ."""
     digits = criteria.digits_that_differ(*results)
     return [f"loss {loss:.{digits}g} and accuracy {accuracy:.{digits}g}" for loss, accuracy in results]

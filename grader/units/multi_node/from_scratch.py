@@ -191,8 +191,8 @@ def trained_together(seen, case, expected):
 
 
 def _later_steps(traces, gradients, rate):
-    """Return None if each step on all ranks is its mean gradient plus less than the step before, as with momentum; else
-    a sentence."""
+    """Return None if each step on all ranks is its mean gradient plus less than the step before, as with momentum, or
+    otherwise a sentence."""
     moves = -numpy.diff(traces[0], axis=0) / rate
     for number in range(1, min(map(len, gradients))):
         if problem := criteria.equal_on_all_ranks(
@@ -221,7 +221,7 @@ def _later_steps(traces, gradients, rate):
 
 
 def _first_step(traces, gradients, rate):
-    """Return None if the first step of all ranks follows their mean gradient, else a sentence."""
+    """Return None if the first step of all ranks follows their mean gradient, or otherwise a sentence."""
     right, start = -rate * numpy.mean(gradients, axis=0), traces[0][0]
     scale = numpy.abs(right).max()
     if not numpy.isfinite([right, *(trace[1] for trace in traces)]).all():

@@ -92,7 +92,7 @@ class Ranges:
             self.work.append((what, list(self.open)))
 
     def taken(self):
-        """Return what was noted since the last call."""
+        """Return the notes since the last call."""
         # torch itself enters a range of this name
         entered = [name for name in self.entered if not name.startswith("Optimizer.")]
         found = {"entered": entered, "open": list(self.open), "work": [list(one) for one in self.work]}
