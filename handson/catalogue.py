@@ -30,6 +30,7 @@ APPENDED = re.compile(r"[;,:] | \(")
 MOST_APPENDED = 20
 SEPARATORS = {"; ": "；", ", and ": "、", ", ": "、", " and ": "、"}  # of lists, and those of a wide script
 PAIRS = ("()", "[]", "{}", "``", "''", '""')
+COLUMNS = re.compile(r"( {2,})")
 SENTENCES = re.compile(r"(?<=[.!?]) +")
 
 
@@ -85,11 +86,16 @@ class Template:
             return
         before = None
         for found in (_split(text[at:end], between), _split_from_end(text[at:end], between)):
-            # grammar, such as an s, is a word at most
-            if found and not any(name.endswith("?}") and " " in one.strip() for name, one in zip(self.names, found)):
-                if found != before:
-                    yield dict(zip(self.names, found))
-                before = found
+            if found and found != before and all(map(_fits, self.names, found)):
+                yield dict(zip(self.names, found))
+            before = found
+
+
+def _fits(name, value):
+    """Whether a value can be one of this placeholder: grammar, such as an s, is a word at most; {number} is one."""
+    if name.endswith("?}"):
+        return " " not in value.strip()
+    return not name.startswith("{number") or not WORD.search(value)
 
 
 def _split(text, literals):
@@ -135,10 +141,12 @@ class Messages:
         inner = text.strip()
         if not inner or not WORD.search(inner):
             return text
+        if "  " in inner and "\n" not in inner:  # columns
+            return "".join(self._translate(one, deepest) for one in COLUMNS.split(text))
         found = _best(
             lambda: self.exact.get(_small(inner)),
             lambda: self._with_reason(inner, deepest),
-            lambda: self._listed(inner, deepest, self._whole),
+            lambda: self._listed(inner, deepest, self._sentence),
             lambda: self._and_end(inner, deepest),
             lambda: self._whole(inner, deepest),
             lambda: self._about_code(inner, deepest),
@@ -187,11 +195,16 @@ class Messages:
         """Translate a list, such as "a rank, gloo and MPI", whose items are all known."""
         for separator, wide in SEPARATORS.items():
             parts = text.split(separator)
+            if separator == " and " and known == self._sentence:
+                continue  # which joins names, as in "ranks 0 and 1 on node1"
             if len(parts) > 1 and deepest > 0 and all(map(_balanced, parts)):
                 done = [known(part, deepest - 1) for part in parts]
                 if None not in done:
                     return (wide if self.wide else separator).join(done)
         return None
+
+    def _sentence(self, text, deepest):
+        return self._whole(text, deepest) if " " in text else None
 
     def _known(self, text, deepest):
         """The translation of a text that the catalogue has, or of a list of such texts; a name stays as it is."""
@@ -287,7 +300,7 @@ class Messages:
             return False
         return any(
             SEVERAL.search(value)
-            and self._whole(value.strip(), deepest, template.words) is None
+            and self._whole(value.strip(), deepest) is None
             and self._listed(value.strip(), deepest, self._known) is None
             for value in values.values()
         )
@@ -327,6 +340,7 @@ def _english(text):
 
 def _balanced(text):
     """Whether a text has all of its brackets and quotes: otherwise it is a part of code."""
+    text = text.replace("'s", "")
     return all(
         text.count(begin) == text.count(end) and (begin != end or text.count(end) % 2 == 0) for begin, end in PAIRS
     )
