@@ -70,7 +70,7 @@ class Template:
         self.names = PLACEHOLDER.findall(english)
         self.other = other
         self.weight = sum(map(len, self.literals))
-        self.words = len(WORD.findall(" ".join(self.literals))) + english.count("`") // 2
+        self.words = len(WORD.findall(" ".join(self.literals))) + english.count("`") // 2 + english.count("{number")
         self.code = {
             name
             for name, before, after in zip(self.names, self.literals, self.literals[1:])
@@ -300,7 +300,7 @@ class Messages:
             return False
         return any(
             SEVERAL.search(value)
-            and self._whole(value.strip(), deepest) is None
+            and self._whole(value.strip(), deepest, template.words) is None
             and self._listed(value.strip(), deepest, self._known) is None
             for value in values.values()
         )
