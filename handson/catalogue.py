@@ -26,6 +26,7 @@ QUOTES = "`'\"/"  # a placeholder beside one of these is code, and stays as it i
 SEVERAL = re.compile(r"[A-Za-z]{2,} | [A-Za-z]{2,}")  # a word, and more
 WORD = re.compile(r"[A-Za-z]{2,}")
 CODE, ENGLISH = re.compile(r"`[^`]*`|'[^']*'"), re.compile(r"(?<![\w./=-])[a-z]{2,}(?![\w/=(])")
+NUMBER = re.compile(r"[^A-Za-z]*(?: [A-Za-z -]+)?")
 APPENDED = re.compile(r"[;,:] | \(")
 MOST_APPENDED = 20
 SEPARATORS = {"; ": "；", ", and ": "、", ", ": "、", " and ": "、"}  # of lists, and those of a wide script
@@ -92,10 +93,11 @@ class Template:
 
 
 def _fits(name, value):
-    """Whether a value can be one of this placeholder: grammar, such as an s, is a word at most; {number} is one."""
+    """Whether a value can be one of this placeholder: grammar, such as an s, is a word at most; {number} is a number,
+    or counts things, as in "2 days"."""
     if name.endswith("?}"):
         return " " not in value.strip()
-    return not name.startswith("{number") or not WORD.search(value)
+    return not name.startswith("{number") or NUMBER.fullmatch(value)
 
 
 def _split(text, literals):
