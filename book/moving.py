@@ -5,6 +5,7 @@ import json
 import runpy
 
 from grader.exercises import ROOT
+from handson.language import marked
 from handson.pipelines import simulate
 
 RANKS = range(2, 7)
@@ -31,8 +32,8 @@ WORDS = {
     "micro_batches": "micro-batches",
     "stage": "stage",
     "time": "time, in forwards of a stage",
-    "forward": "forward",
-    "backward": "backward",
+    "forward": marked("forward"),
+    "backward": marked("backward"),
     "bubble": "{bubble} % of the time idle (the bubble); the batch takes {end} forwards.",
     "memory": "Micro-batches whose activations are held, at most:",
     "holds": "holds {held}",
