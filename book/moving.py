@@ -32,7 +32,7 @@ WORDS = {
     "micro_batches": marked("micro-batches"),
     "stage": "stage",
     "time": "time, in forwards of a stage",
-    "forward": "forward",
+    "forward": marked("forward"),
     "backward": marked("backward"),
     "bubble": "{bubble} % of the time idle (the bubble); the batch takes {end} forwards.",
     "memory": "Micro-batches whose activations are held, at most:",

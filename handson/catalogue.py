@@ -26,6 +26,7 @@ QUOTES = "`'\"/"  # a placeholder next to one of these is code, and is not trans
 SEVERAL = re.compile(r"[A-Za-z]{2,} | [A-Za-z]{2,}")  # a word, and more
 WORD = re.compile(r"[A-Za-z]{2,}")
 CODE, ENGLISH = re.compile(r"`[^`]*`|'[^']*'"), re.compile(r"(?<![\w./=-])[a-z]{2,}(?![\w/=(])")
+NUMBER = re.compile(r"[^A-Za-z]*(?: [A-Za-z -]+)?")
 APPENDED = re.compile(r"[;,:] | \(")
 MOST_APPENDED = 20
 SEPARATORS = {
@@ -35,6 +36,7 @@ SEPARATORS = {
     " and ": "、",
 }  # separator of a list -> separator in a wide script
 PAIRS = ("()", "[]", "{}", "``", "''", '""')
+COLUMNS = re.compile(r"( {2,})")
 SENTENCES = re.compile(r"(?<=[.!?]) +")
 
 
@@ -74,7 +76,7 @@ class Template:
         self.names = PLACEHOLDER.findall(english)
         self.other = other
         self.weight = sum(map(len, self.literals))
-        self.words = len(WORD.findall(" ".join(self.literals))) + english.count("`") // 2
+        self.words = len(WORD.findall(" ".join(self.literals))) + english.count("`") // 2 + english.count("{number")
         self.code = {
             name
             for name, before, after in zip(self.names, self.literals, self.literals[1:])
@@ -90,11 +92,17 @@ class Template:
             return
         before = None
         for found in (_split(text[at:end], between), _split_from_end(text[at:end], between)):
-            # an ending such as a plural s has at most one word
-            if found and not any(name.endswith("?}") and " " in one.strip() for name, one in zip(self.names, found)):
-                if found != before:
-                    yield dict(zip(self.names, found))
-                before = found
+            if found and found != before and all(map(_fits, self.names, found)):
+                yield dict(zip(self.names, found))
+            before = found
+
+
+def _fits(name, value):
+    """Return whether a value can be one of this placeholder. An ending such as a plural s has at most one word;
+    {number} is a number, or counts things, as in "2 days"."""
+    if name.endswith("?}"):
+        return " " not in value.strip()
+    return not name.startswith("{number") or NUMBER.fullmatch(value)
 
 
 def _split(text, literals):
@@ -141,10 +149,12 @@ class Messages:
         inner = text.strip()
         if not inner or not WORD.search(inner):
             return text
+        if "  " in inner and "\n" not in inner:  # columns
+            return "".join(self._translate(one, deepest) for one in COLUMNS.split(text))
         found = _best(
             lambda: self.exact.get(_small(inner)),
             lambda: self._with_reason(inner, deepest),
-            lambda: self._listed(inner, deepest, self._whole),
+            lambda: self._listed(inner, deepest, self._sentence),
             lambda: self._and_end(inner, deepest),
             lambda: self._whole(inner, deepest),
             lambda: self._about_code(inner, deepest),
@@ -194,11 +204,16 @@ class Messages:
         """Translate a list, such as "a rank, gloo and MPI", whose items are all known."""
         for separator, wide in SEPARATORS.items():
             parts = text.split(separator)
+            if separator == " and " and known == self._sentence:
+                continue  # which joins names, as in "ranks 0 and 1 on node1"
             if len(parts) > 1 and deepest > 0 and all(map(_balanced, parts)):
                 done = [known(part, deepest - 1) for part in parts]
                 if None not in done:
                     return (wide if self.wide else separator).join(done)
         return None
+
+    def _sentence(self, text, deepest):
+        return self._whole(text, deepest) if " " in text else None
 
     def _known(self, text, deepest):
         """Return the translation of a text in the catalogue, or of a list of such texts. A name is not translated."""
@@ -337,6 +352,7 @@ def _english(text):
 
 def _balanced(text):
     """Whether a text has all of its brackets and quotes: otherwise it is a part of code."""
+    text = text.replace("'s", "")
     return all(
         text.count(begin) == text.count(end) and (begin != end or text.count(end) % 2 == 0) for begin, end in PAIRS
     )

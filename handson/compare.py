@@ -23,7 +23,7 @@ TRAINING = "train_cifar"  # the names of the lecture's scripts begin with it
 CONDITIONS = marked(
     {
         "data set": lambda run: run.dataset,
-        "image size": lambda run: f"{run.size} px",
+        "image size": lambda run: marked(f"{run.size} px"),
         "network to train": lambda run: "" if run.model in (None, "convnet") else run.model,
         "batch size": lambda run: f"batch {run.batchsize} per worker",
         "number of epochs": lambda run: counted(run.epochs, "epoch"),
@@ -33,7 +33,7 @@ CONDITIONS = marked(
             else f"{' '.join(re.findall('1/[0-9]+ of', run.device))} GPUs".strip()
         ),
         "script": lambda run: "" if run.training == TRAINING else f"another script than the lecture's: {run.training}",
-        "recording": lambda run: "profiled" if run.profiled else "",
+        "recording": lambda run: marked("profiled") if run.profiled else "",
         "counting of memory": lambda run: "memory counted" if run.memory and "virtual" in run.device else "",
         "learning rate": lambda run: "" if run.lr == LEARNING_RATE else f"learning rate {run.lr:g}",
     }
@@ -127,7 +127,7 @@ def compare(outs, figure_path=None, say=speak):
     for line in text(table(results)) + remarks(results):
         say(line)
     path = figures.place(figure_path, results[-1].folder, "throughput.png")
-    say("Figure: " + " and ".join(str(path) for path in figure(results, path)))
+    say(figures.told(figure(results, path)))
 
 
 def remarks(results):
@@ -263,7 +263,7 @@ def text(rows):
     common, own = _common_and_own(rows)
     own = [", ".join(filter(None, (condition, _disturbed(row)))) for row, condition in zip(rows, own)]
     cells = [tuple(map(translated, HEADINGS + marked(("conditions",)) * any(own)))] + [
-        _cells(row) + (condition,) * any(own) for row, condition in zip(rows, own)
+        _cells(row) + (translated(condition),) * any(own) for row, condition in zip(rows, own)
     ]
     widths = [max(map(width, column)) for column in zip(*cells)]
     justify = [ljust] * 3 + [rjust] * 6 + [ljust]
@@ -310,7 +310,8 @@ def _disturbed(row):
     repeats = len(row.throughputs)
     if not row.disturbed:
         return ""
-    return marked(f"{len(row.disturbed)} of {repeats} disturbed") if repeats > 1 else marked("disturbed")
+    number = len(row.disturbed)
+    return marked(f"{number} of {repeats} disturbed") if repeats > 1 else marked("disturbed")
 
 
 def _cells(row):

@@ -9,6 +9,7 @@ from pathlib import Path
 from handson.errors import OneSentence
 from handson.files import written_aside
 from handson.labels import in_language
+from handson.language import marked
 
 # the colours of Okabe and Ito, which people with any colour vision can distinguish
 BLACK, VERMILION, BLUE, GREEN = "#000000", "#D55E00", "#0072B2", "#009E73"
@@ -195,6 +196,11 @@ def medians(values, form):
 
 class FigureError(OneSentence, OSError):
     """A figure cannot be written."""
+
+
+def told(paths):
+    """Return the sentence on the files of a figure."""
+    return marked(f"Figure: {' and '.join(map(str, paths))}")
 
 
 def place(path, out, name):

@@ -40,7 +40,7 @@ def report(outs, figure_path=None, predicted="", say=speak):
         say(line)
     drawing, description = draw(ranks)
     path = figures.place(figure_path, outs[-1], "memory.png")
-    say("Figure: " + " and ".join(map(str, figures.save(drawing, path, description))))
+    say(figures.told(figures.save(drawing, path, description)))
 
 
 def picture(outs, predicted=None, ranks=None):

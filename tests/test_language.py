@@ -29,6 +29,13 @@ JAPANESE = Messages(
         "its own numbers twice": "自分の数が 2 回",
         "the numbers of {ranks}": "{ranks}の数",
         "the numbers of {ranks} once": "{ranks}の数が 1 回",
+        "{number} worker": "{number} ワーカー",
+        "requests nothing": "は何も要求していません",
+        "job {job} {problem}": "ジョブ {job} は{problem}",
+        "ended with status {status}": "ステータス {status} で終了しました",
+        "nothing adds them up: {what}": "足し合わせる処理がありません：{what}",
+        "{what} differ on {ranks} from rank 0: are they averaged?": "{ranks}で{what}が異なります。平均しましたか",
+        "the parameters after step {step}": "ステップ {step} の後のパラメーター",
     }
 )
 
@@ -60,6 +67,19 @@ JAPANESE = Messages(
             "損失が有限ではありません（4 ランクのとき、a.py の 3 行目）",
         ),
         ("its own numbers twice, and the numbers of rank once", "自分の数が 2 回、ランクの数が 1 回"),
+        # of several forms, that which leaves the fewest English words
+        (
+            "the parameters after step 2 differ on ranks 1 and 2 from rank 0: are they averaged?",
+            "ランク 1、2 でステップ 2 の後のパラメーターが異なります。平均しましたか",
+        ),
+        (
+            "job 3 ended with status 1; its output is in a.o3",
+            "ジョブ 3 はステータス 1 で終了しました。出力は a.o3 にあります",
+        ),
+        ("`rank` is a list, gloo and 2, but it must be 2", "`rank` はリスト、gloo、2 ですが、2 でなければなりません"),
+        ("0.5 with 1 worker", "0.5 with 1 worker"),  # 0.5 with 1 is no number
+        ("`#PBS -l` requests nothing", "`#PBS -l` は何も要求していません"),
+        ("rank  a list   unknown", "ランク  リスト   unknown"),  # columns of a table
     ],
 )
 def test_a_message_is_translated_with_its_values(english, other):

@@ -109,8 +109,10 @@ def network(figure, largest=SIZES[-1], say=speak):
         rate = job_nodes().get(current_node(), {}).get("rate", "none")
         for line in text(series, nodes, rate):
             say(line)
+        from handson import figures  # rank 0 alone loads matplotlib
+
         try:
-            say("Figure: " + " and ".join(map(str, draw(series, nodes, rate, Path(figure)))))
+            say(figures.told(draw(series, nodes, rate, Path(figure))))
             say(f"Numbers, for python -m handson predict: {write(series, nodes, rate, Path(figure))}")
         except OneSentence as error:
             problem = error

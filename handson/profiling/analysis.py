@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy
 
+from handson.language import marked, translated
 from handson.profiling import rank_clocks, spans
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, LOADING, ProfileError
+from handson.words import rjust, width
 
 CLOCK_ERROR = 5_000_000  # ns; aligned clocks of ranks differ by less
-PARTS = ("compute", "loading", "copy", "communication", "waiting", "host")
+PARTS = marked(("compute", "loading", "copy", "communication", "waiting", "host"))
 WORDS = {
     "compute": "computation",
     "loading": "data loading",
@@ -243,7 +245,8 @@ def _percent(share):
 
 def table(of_ranks):
     """Return the shares of all ranks as lines of aligned text."""
-    rows = [("rank", "steps", "ms a step", "busy", *PARTS, "overlap")]
+    headings = *marked(("rank", "steps", "ms a step", "busy")), *PARTS, marked("overlap")
+    rows = [tuple(map(translated, headings))]
     for rank in of_ranks:
         overlap = "-" if rank.overlap is None else _percent(rank.overlap)
         rows.append(
@@ -256,5 +259,5 @@ def table(of_ranks):
                 overlap,
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+    widths = [max(map(width, column)) for column in zip(*rows)]
+    return ["  ".join(map(rjust, row, widths)) for row in rows]

@@ -17,7 +17,7 @@ two differ if the recorded steps are not typical, for example because other prog
 from dataclasses import dataclass
 
 from handson import compare, figures
-from handson.language import speak
+from handson.language import marked, speak
 from handson.profiling import analysis, readers
 from handson.profiling.timeline import COMPUTE, COPY, LOADING, ProfileError
 from handson.words import counted
@@ -28,7 +28,7 @@ CAUSES = {
     "contention": "contention: the same operators take longer",
     "overhead": "overhead of each step",
 }
-REST = "not explained"
+REST = marked("not explained")
 APART = 5  # percentage points by which the explained and the measured loss may differ without a warning
 LIKE = {"imbalance": "waiting"}  # cause -> the part of a step with its colour, if the names differ
 
@@ -167,7 +167,7 @@ def text(explanation):
         f"In the recorded steps ({one} and {more}), a step takes {_both(explanation, explanation.steps)}: "
         f"efficiency {1 - explanation.loss:.3f}, {_lost(explanation.loss)}. By cause:"
     ]
-    lines += [f"  {round(100 * share, 1) + 0:6.1f} points  {words}" for words, share in shares.items()]
+    lines += [marked(f"  {round(100 * share, 1) + 0:6.1f} points") + f"  {words}" for words, share in shares.items()]
     if explanation.whole:
         lines.append(
             f"By the throughput of the whole runs, it takes {_both(explanation, explanation.whole)}:"
@@ -233,4 +233,4 @@ def explain(one, more, figure_path=None, say=speak):
     for line in lines:
         say(line)
     path = figures.place(figure_path, more, "efficiency.png")
-    say("Figure: " + " and ".join(map(str, figures.save(draw(explanation), path, " ".join(lines)))))
+    say(figures.told(figures.save(draw(explanation), path, " ".join(lines))))

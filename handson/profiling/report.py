@@ -2,7 +2,7 @@
 and draw the figure."""
 
 from handson import compare, figures
-from handson.language import speak
+from handson.language import marked, speak
 from handson.profiling import analysis, readers
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, STEP
 from handson.words import counted
@@ -28,7 +28,7 @@ def report(paths, figure_path=None, export=None, steps=3, say=speak):
         write(runs, export)
         say(f"Chrome trace, for ui.perfetto.dev: {export}")
     path = figures.place(figure_path, paths[-1], "timeline.png")
-    say("Figure: " + " and ".join(str(path) for path in figure(runs, path, steps)))
+    say(figures.told(figure(runs, path, steps)))
 
 
 def text(run):
@@ -65,11 +65,11 @@ def text(run):
         longest = analysis.operators(first, steps, kinds)[:LONGEST]
         lines += [words] * bool(longest)
         lines += [
-            f"  {_short(name):{NAME}}  {1000 * seconds:8.3f} ms a step, {calls:.4g} calls"
+            f"  {_short(name):{NAME}}  " + f"{1000 * seconds:8.3f} ms a step, {calls:.4g} calls"
             for name, seconds, calls in longest
         ]
     finding = analysis.verdict(run, of_ranks)
-    lines.append(f"Verdict: {finding.sentence}.")
+    lines.append(marked(f"Verdict: {finding.sentence}."))
     return lines
 
 

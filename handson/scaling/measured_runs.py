@@ -215,16 +215,8 @@ def check(runs):
                 f"the runs train networks of {sizes[0]:,} and {sizes[1]:,} parameters: give runs of one network"
             )
     single, several = [run for run in runs if run.workers == 1], [run for run in runs if run.workers > 1]
-    if not single:
-        raise RunsError(
-            f"no run is of one worker, so the runs do not show how long one worker computes: {ONE}, and give its"
-            " folder, too"
-        )
-    if not several:
-        raise RunsError(
-            f"all runs are of one worker, so they do not show what communication costs: {MORE}, and give its folder,"
-            " too"
-        )
+    if problem := _too_few(runs, single, several):
+        raise RunsError(problem)
     for run in several:
         if run.result and run.workers % run.result.nodes:
             raise RunsError(
@@ -235,3 +227,28 @@ def check(runs):
         if run.network:
             message_times.rate(run.network)
     return single, several
+
+
+def _too_few(runs, single, several):
+    """Return a sentence if the runs are all of one worker, or all of more; otherwise None."""
+    workers = runs[0].workers
+    if not single and len(runs) == 1:
+        return (
+            f"there is only one run, of {workers} workers, which do not show how long one worker computes: {ONE}, and"
+            " give its folder, too"
+        )
+    if not single:
+        return (
+            f"all runs are of {workers} workers, which do not show how long one worker computes: {ONE}, and give its"
+            " folder, too"
+        )
+    if not several and len(runs) == 1:
+        return (
+            f"there is only one run, of one worker, which do not show what communication costs: {MORE}, and give its"
+            " folder, too"
+        )
+    if not several:
+        return (
+            f"all runs are of one worker, which do not show what communication costs: {MORE}, and give its folder, too"
+        )
+    return None

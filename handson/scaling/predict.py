@@ -31,6 +31,7 @@ HEADINGS = marked(
         "evaluation",
     )
 )
+TO = marked("to")
 # part -> its name in figures
 PARTS = {
     "compute": "compute",
@@ -96,7 +97,7 @@ def command(
         say(line)
     drawing, words = draw(predictions, one, found, efficiency)
     path = figures.place(figure, own.name, "prediction.png")
-    say("Figure: " + " and ".join(map(str, figures.save(drawing, path, words))))
+    say(figures.told(figures.save(drawing, path, words)))
 
 
 def numbers(text):
@@ -137,7 +138,7 @@ def described(model, plan, rate):
     lines.append("Fitted to the runs:")
     for name, (median, low, high) in model.intervals().items():
         factor, unit = (1000, " ms") if not name.startswith("share") else (1, "")
-        lines.append(f"  {name}: {factor * median:.4g}{unit} ({factor * low:.4g} to {factor * high:.4g})")
+        lines.append(f"  {translated(name)}: {factor * median:.4g}{unit} ({_band(factor * low, factor * high, '.4g')})")
     if not model.told_apart:
         lines.append(
             "  Runs with only one number of workers above 1 cannot distinguish overhead from latency, which widens"
@@ -166,7 +167,7 @@ def table(predictions, one):
                 str(found.nodes),
                 f"{1000 * numpy.median(found.step):.2f}",
                 f"{rate:.1f}",
-                f"{low:.1f} to {high:.1f}",
+                _band(low, high, ".1f"),
                 f"{speedup:.2f}",
                 f"{speedup / found.workers:.3f}",
                 *shares,
@@ -174,6 +175,10 @@ def table(predictions, one):
         )
     widths = [max(map(width, column)) for column in zip(*rows)]
     return ["  ".join(map(rjust, row, widths)) for row in rows]
+
+
+def _band(low, high, digits):
+    return f"{low:{digits}} {translated(TO)} {high:{digits}}"
 
 
 def middle(values):

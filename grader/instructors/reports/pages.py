@@ -424,6 +424,7 @@ def _template(name):
         "file_name": file_name,
         "said": said,
         "translated": translated,
+        "told": lambda text, language, **values: translated(text, language).format(**values),
         "words": _words,
         "marked": _marked,
         "median": median,

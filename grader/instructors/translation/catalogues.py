@@ -36,6 +36,8 @@ PARTS = {
     "scaling": "handson_profiling",
 } | dict.fromkeys(("chainer", "cntk", "jax", "lightning", "accelerate", "pytorch", "tensorflow"), "handson_frameworks")
 PAGES = {"README.md": "readme", "for_students/README.md": "for_students", "datasets/README.md": "datasets"}
+REPORTS = "grader/instructors/reports"  # whose pages students receive
+TOLD = re.compile(r'"([^"]+)" \| told\(')
 OLD = "OUTDATED: "  # begins an old translation in what a translator gets
 ALIKE = 0.6  # how much of a text that has changed is as before, so that its translation is kept as fuzzy
 DATES = re.compile(
@@ -122,6 +124,9 @@ def _extracted(domain):
         yield path.as_posix(), templates((COURSE / path).read_text())
     if domain == "check_all":
         yield "grader/display.py", [*STATUSES, *HEADINGS, "not graded", "{minutes} minutes"]
+        for path in sorted((COURSE / REPORTS).glob("templates/*.html")):
+            yield path.relative_to(COURSE).as_posix(), TOLD.findall(path.read_text())
+        yield f"{REPORTS}/in_words.py", templates((COURSE / REPORTS / "in_words.py").read_text())
     unit = domain.removeprefix("check_")
     if unit in UNITS:
         yield f"grader/units/{unit}/recorded.json", _sentences(json.loads(recorded(unit)))
