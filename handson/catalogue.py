@@ -26,6 +26,9 @@ PROSE, SEVERAL = re.compile(r"[a-z]{2,} [a-z]{2,}"), re.compile(r"[A-Za-z]{2,} |
 WORD = re.compile(r"[A-Za-z]{2,}")
 APPENDED = re.compile(r"[;,:] | \(")
 MOST_APPENDED = 20
+BETWEEN_WIDE = re.compile(
+    r"(?<=[\u3001-\u30ff\u4e00-\u9fff\uff00-\uffef]) (?=[\u3001-\u30ff\u4e00-\u9fff\uff00-\uffef])"
+)
 SENTENCES = re.compile(r"(?<=[.!?]) +")
 
 
@@ -149,6 +152,8 @@ class Messages:
             if len(parts) > 1 and any(self._whole(part, deepest - 1) for part in parts):
                 done = [self._translate(part, deepest - 1) for part in parts]
                 return ("、" if separator != "; " and all(map(_ends_wide, done)) else separator).join(done)
+        if (listed := self._listed(text, deepest)) is not None:
+            return listed
         where, comma, rest = text.partition(", ")
         if comma and (found := self._whole(where, deepest)) is not None:  # such as "on rank 1, ..."
             return f"{found}{'、' if _ends_wide(found) else ', '}{self._translate(rest, deepest - 1)}"
@@ -161,6 +166,17 @@ class Messages:
             return None
         first = self._whole(sentence, deepest)
         return first and f"{first}{'：' if _ends_wide(first) else ': '}{found}"
+
+    def _listed(self, text, deepest):
+        """The translation of a list of conditions or names, such as "batch 32, learning rate 0.1, p3", or None."""
+        parts = text.split(", ")
+        done = [self._whole(part, deepest - 1) for part in parts]
+        if len(parts) < 2 or not any(done):
+            return None
+        if any(PROSE.search(part) for part, other in zip(parts, done) if other is None):
+            return None
+        done = [other or part for part, other in zip(parts, done)]
+        return "".join(one + ("、" if _ends_wide(one) else ", ") for one in done[:-1]) + done[-1]
 
     def _end(self, text, deepest):
         """The translation of the end of a message, such as "; it has 3", ": a reason" or "(line 3, with 4 ranks)"."""
@@ -214,11 +230,20 @@ class Messages:
         return self.templates[english]
 
     def _filled(self, template, values, deepest):
-        def value(found):
-            name, text = found[0], values.get(found[0], found[0])
-            return text if name in template.code or deepest <= 0 else self._translate(text, deepest)
+        stop = ""
 
-        return PLACEHOLDER.sub(value, template.other)
+        def value(found):
+            nonlocal stop
+            name, text = found[0], values.get(found[0], found[0])
+            if name in template.code or deepest <= 0:
+                return text
+            other = self._translate(text, deepest)
+            if other.endswith("。") and text.endswith(".") and not template.other.endswith(name):
+                other, stop = other[:-1], "。"  # of the sentence: the value stands at its end only in English
+            return other
+
+        filled = BETWEEN_WIDE.sub("", PLACEHOLDER.sub(value, template.other))
+        return filled if filled.endswith("。") else filled + stop
 
 
 def _ends_wide(text):

@@ -25,21 +25,21 @@ CONDITIONS = {
     "image size": lambda run: f"{run.size} px",
     "network to train": lambda run: "" if run.model in (None, "convnet") else run.model,
     "batch size": lambda run: f"batch {run.batchsize} per worker",
-    "number of epochs": lambda run: f"{run.epochs} epoch{'s' * (run.epochs > 1)}",
+    "number of epochs": lambda run: marked(f"{run.epochs} epoch{'s' * (run.epochs > 1)}"),
     "kind of GPU": lambda run: (
         "virtual GPUs" if "virtual" in run.device else f"{' '.join(re.findall('1/[0-9]+ of', run.device))} GPUs".strip()
     ),
     "script": lambda run: "" if run.training == TRAINING else f"another script than the lecture's: {run.training}",
-    "recording": lambda run: "profiled" if run.profiled else "",
+    "recording": lambda run: marked("profiled") if run.profiled else "",
     "counting of memory": lambda run: "memory counted" if run.memory and "virtual" in run.device else "",
     "learning rate": lambda run: "" if run.lr == LEARNING_RATE else f"learning rate {run.lr:g}",
 }
 COMMUNICATION = {  # properties that also separate rows, except the single-GPU run with which all are compared
     "network": lambda run: run.network,
     "communicator": lambda run: (
-        "" if run.communicator in USUAL["virtual" in run.device] else f"communicator {run.communicator}"
+        "" if run.communicator in USUAL["virtual" in run.device] else marked(f"communicator {run.communicator}")
     ),
-    "type of gradients": lambda run: f"{run.gradients} gradients" if run.gradients else "",
+    "type of gradients": lambda run: marked(f"{run.gradients} gradients") if run.gradients else "",
     "double buffering": lambda run: "double buffering" if run.double_buffering else "",
     "equal ranks": lambda run: "the ranks differ" if run.unequal else "",
     "sharing": lambda run: " ".join(re.findall(r"sharing \d+ cores?|shared by (?:several|\d+) workers", run.device)),
@@ -304,7 +304,9 @@ def _way(row, rows):
 def _disturbed(row):
     """Return how many runs of a row other programs disturbed, in words."""
     repeats = len(row.throughputs)
-    return f"{f'{len(row.disturbed)} of {repeats} ' * (repeats > 1)}disturbed" if row.disturbed else ""
+    if not row.disturbed:
+        return ""
+    return f"{len(row.disturbed)} of {repeats} disturbed" if repeats > 1 else marked("disturbed")
 
 
 def _cells(row):

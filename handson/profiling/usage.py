@@ -78,11 +78,10 @@ class Disturbance:
 
     def words(self, runs=1):
         """Return the sentence on it; runs: the number of runs, of which this one was disturbed most."""
-        several = runs > 1
-        return (
-            f"other programs took {'up to ' * several}{100 * self.share:.0f} % of {self.of}: repeat"
-            f" {'these runs' if several else 'the run'}"
-        )
+        share = f"{100 * self.share:.0f}"
+        if runs > 1:
+            return f"other programs took up to {share} % of {self.of}: repeat these runs"
+        return f"other programs took {share} % of {self.of}: repeat the run"
 
 
 class Gpus:

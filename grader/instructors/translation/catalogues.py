@@ -121,7 +121,7 @@ def _extracted(domain):
     for path in _messages().get(domain, ()):
         yield path.as_posix(), templates((COURSE / path).read_text())
     if domain == "check_all":
-        yield "grader/display.py", [*STATUSES, *HEADINGS, "not graded", "{minutes} minutes"]
+        yield "grader/display.py", [*STATUSES, *HEADINGS, "not graded", "{minutes} minutes", "{first} and {second}"]
     unit = domain.removeprefix("check_")
     if unit in UNITS:
         yield f"grader/units/{unit}/recorded.json", _sentences(json.loads(recorded(unit)))

@@ -104,9 +104,10 @@ class _Finder(ast.NodeVisitor):
     visit_Module = visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = _visit_body
 
     def visit_Dict(self, node):
+        texts = ast.JoinedStr | ast.Constant
         for key, value in zip(node.keys, node.values):
             # {sentence: what leads to it}; but of two texts, the first is what the second is found by
-            if isinstance(key, ast.JoinedStr | ast.Constant) and not isinstance(value, ast.JoinedStr | ast.Constant):
+            if isinstance(key, texts | ast.Call) and not isinstance(value, texts):
                 self.visit(key)
             self.visit(value)
 
