@@ -35,7 +35,7 @@ def write(folder, phrase=lambda text: text):
 
 
 def sharding(phrase):
-    """The bytes for each parameter on each of 8 ranks, with Adam in float32."""
+    """Return the bytes for each parameter on each of 8 ranks, with Adam in float32."""
     kinds = {
         "data parallel": (4, 4, 8),
         "ZeRO stage 1": (4, 4, 8 / RANKS),
@@ -58,7 +58,7 @@ def sharding(phrase):
 
 
 def alpha_beta(phrase):
-    """The time of three all-reduces among 8 ranks against the size of the message, by the model."""
+    """Return the time of three all-reduces among 8 ranks against the size of the message, by the model."""
     sizes = [2**power for power in range(6, 26)]
     ways = {
         "naive": lambda size: 2 * (RANKS - 1) * (ALPHA + size / BANDWIDTH),
@@ -75,7 +75,7 @@ def alpha_beta(phrase):
 
 
 def one_bit(phrase):
-    """A gradient that is sent as its signs: what is sent of it, and what stays."""
+    """Return a gradient that is sent as its signs: what is sent of it, and what stays."""
     drawing, *columns = figures.axes(9, 2.6, 3)
     size = sum(map(abs, GRADIENT)) / len(GRADIENT)
     sent = [math.copysign(size, one) for one in GRADIENT]
@@ -93,14 +93,14 @@ def one_bit(phrase):
 
 
 def pipeline(phrase):
-    """The picture that stands for the moving figure of pipelines where there is no script."""
+    """Return the picture that stands for the moving figure of pipelines where there is no script."""
     orders = moving.orders()
     schedule = [orders["one_forward_one_backward"](stage, 4, 8) for stage in range(4)]
     return simulate(schedule).draw(phrase("1F1B, 4 stages, 8 micro-batches"))[0]
 
 
 def ring(phrase):
-    """The picture that stands for the moving figure of the ring."""
+    """Return the picture that stands for the moving figure of the ring."""
     moments = moving.ring(4)
     drawing, axes = figures.canvas(24, 13)
     columns, colours = 4, {1: "white", 2: figures.PALE_ORANGE, 3: figures.PALE_ORANGE, 4: figures.ORANGE}

@@ -47,7 +47,7 @@ ENDINGS = (".py", ".sh")  # of files whose change changes a run
 
 
 def filled(name):
-    """A notebook of the course with the gaps filled and the puzzles solved: an nbformat notebook."""
+    """Return a notebook of the course with the gaps filled and the puzzles solved: an nbformat notebook."""
     return nbformat.reads(_filled(_source(name)), as_version=4)
 
 
@@ -58,12 +58,12 @@ def _filled(source):
 
 
 def key(name):
-    """A hash of what the outputs of a notebook depend on."""
+    """Return a hash of what the outputs of a notebook depend on."""
     return key_of(filled(name), ROOT / "solutions" / folder_of_notebook(name))
 
 
 def key_of(document, folder):
-    """A hash of the code of a notebook and of the scripts of its unit, which are in `folder`."""
+    """Return a hash of the code of a notebook and of the scripts of its unit, which are in `folder`."""
     found = hashlib.sha256()
     for cell in document.cells:
         if cell.cell_type == "code":
@@ -76,7 +76,8 @@ def key_of(document, folder):
 
 
 def meaning(code):
-    """The code of a cell or script without what does not change its outputs: comments, empty lines and docstrings."""
+    """Return the code of a cell or script without what does not change its outputs: comments, empty lines and
+    docstrings."""
     try:
         tree = ast.parse(code)
     except SyntaxError:  # a job script, or a cell with a command for the shell
@@ -88,7 +89,7 @@ def meaning(code):
 
 
 def run_of(name):
-    """The saved run of a notebook, or None."""
+    """Return the saved run of a notebook, or None."""
     path = RUNS / f"{name}.ipynb"
     return nbformat.read(path, as_version=4) if path.exists() else None
 
@@ -166,7 +167,7 @@ def execute(name):
 
 
 def _environment():
-    """The environment of the kernel: it finds the commands of this Python, and its jobs are its own."""
+    """Return the environment of the kernel: it finds the commands of this Python, and its jobs are its own."""
     programs = sysconfig.get_path("scripts")
     return os.environ | {"HANDSON_PBS_HOME": str(WORK / "pbs"), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
@@ -205,14 +206,14 @@ def tidy(run, depends_on):
 
 
 def _of_any_machine(text):
-    """A text in which the course is in the home folder of its user."""
+    """Return a text in which the course is in the home folder of its user."""
     for path, name in ((WORK / TOP, f"~/{TOP}"), (WORK, "~"), (ROOT, f"~/{TOP}")):
         text = text.replace(str(path), name)
     return PACKAGES.sub(f"~/{TOP}/.venv/lib/site-packages", text)
 
 
 def _smaller(png):
-    """A picture (PNG in base64) with 256 colours at most, which a figure has anyway: a third of the bytes."""
+    """Return a picture (PNG in base64) with 256 colours at most, which a figure has anyway: a third of the bytes."""
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
     written = io.BytesIO()
     picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(written, "png", optimize=True)

@@ -54,12 +54,12 @@ body { --font-stack: "Noto Sans CJK JP", "Noto Sans JP", "Hiragino Sans", "Yu Go
 
 
 def unchanged(text):
-    """The translation into English."""
+    """Return the translation into English."""
     return text
 
 
 def translations(language):
-    """The functions that translate a page, a notebook and a phrase, by these names. Raises LookupError."""
+    """Return the functions that translate a page, a notebook and a phrase, by these names. Raises LookupError."""
     if language == ENGLISH:
         return dict.fromkeys(("page", "document", "phrase"), unchanged)
     if language not in available():
@@ -138,7 +138,7 @@ def _copy(source, target):
 
 
 def inside(text, path, known):
-    """A page without its links to files that the book does not have: their words stay."""
+    """Return a page without its links to files that the book does not have: their words stay."""
     here = Path(path).parent
 
     def link(found):
@@ -152,8 +152,8 @@ def inside(text, path, known):
 
 
 def with_outputs(name, solutions=False, note=REAL_RUN):
-    """A notebook as students get it, or with its solutions, and with the outputs of its run. A cell whose code is not
-    that of the run has no output. note: what to say below the title about the run, if anything."""
+    """Return a notebook as students get it, or with its solutions, and with the outputs of its run. A cell whose code
+    is not that of the run has no output. note: what to say below the title about the run, if anything."""
     filled, run = execute.filled(name), execute.run_of(name)
     outputs = {}  # code -> the outputs of its cells, in their order
     for cell in run.cells if run else ():
@@ -178,7 +178,8 @@ def with_outputs(name, solutions=False, note=REAL_RUN):
 
 
 def picture(name, function):
-    """The picture (bytes of a PNG) in the run of a notebook that the last line of its cell draws by this function."""
+    """Return the picture (bytes of a PNG) in the run of a notebook that the last line of its cell draws by this
+    function."""
     for cell in execute.run_of(name).cells:
         last = cell.source.rstrip().rpartition("\n")[2]
         if cell.cell_type == "code" and re.match(rf"(?:\w+\.)?{function}\(", last):
@@ -189,7 +190,7 @@ def picture(name, function):
 
 
 def _alternative_text(outputs):
-    """The metadata of a cell for MyST-NB: what its picture shows, in words, and its width."""
+    """Return the metadata of a cell for MyST-NB: what its picture shows, in words, and its width."""
     for output in outputs:
         if options := output.get("metadata", {}).get("image/png"):
             return {"mystnb": {"image": {"alt": options["alt"], "width": f"{options['width']}px"}}}
@@ -200,8 +201,8 @@ def _alternative_text(outputs):
 
 
 def syllabus(phrase=unchanged):
-    """What pages say of all notebooks, from the notebooks themselves: a section for each, a table, lines for the table
-    of contents, their number, and all hours. phrase: translates their titles."""
+    """Return what pages say of all notebooks, from the notebooks themselves: a section for each, a table, lines for the
+    table of contents, their number, and all hours. phrase: translates their titles."""
     rows, units, contents, total = [], [], [], 0
     for name in execute.NOTEBOOKS:
         first = execute.filled(name).cells[0].source
@@ -223,7 +224,7 @@ def syllabus(phrase=unchanged):
 
 
 def needs(name):
-    """The notebooks whose exercises or results a notebook uses."""
+    """Return the notebooks whose exercises or results a notebook uses."""
     source = execute.solution(f"notebooks/{name}.ipynb").read_text()
     code = "\n".join(line for line in source.splitlines() if not line.startswith("# ") or line.startswith("# !"))
     folders = set(re.findall(r"(?:exercises|EXERCISES}|\.\.)/(\d\d_\w+)", code))

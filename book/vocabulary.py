@@ -9,7 +9,8 @@ LETTERS = "A-Za-z0-9_-"
 
 
 def glossary(text):
-    """The page of the glossary with its table as a glossary of Sphinx, whose entries have links to each other."""
+    """Return the page of the glossary with its table as a glossary of Sphinx, whose entries have links to each
+    other."""
     head, _, _ = text.partition("\n| ")
     entries = ENTRY.findall(text)[1:]
     entries = [entry for entry in entries if not set(entry[0]) <= set("-: ")]
@@ -36,14 +37,14 @@ def _term(words, known):
 
 
 def terms(page):
-    """The words of the glossary's page in Sphinx's form."""
+    """Return the words of the glossary's page in Sphinx's form."""
     inside_it = page.partition("```{glossary}\n")[2].partition("\n```")[0]
     return [line for line in inside_it.splitlines() if line and not line.startswith(" ")]
 
 
 def first_uses(text, left):
-    """[(begin, end, term), ...] of each term whose word stands in `text` for the first time. left: casefolded word ->
-    term, of the words that were not used yet; those that are used now are removed."""
+    """Return [(begin, end, term), ...] of each term whose word stands in `text` for the first time. left: casefolded
+    word -> term, of the words that were not used yet; those that are used now are removed."""
     if not left:
         return []
     words = "|".join(map(_alone, sorted(left, key=len, reverse=True)))

@@ -65,7 +65,7 @@ def uses_frameworks(unit):
 
 @functools.cache
 def has_contest(unit):
-    """Whether a unit declares a contest, so that it has a leaderboard."""
+    """Return whether a unit declares a contest, so that it has a leaderboard."""
     return any(check.contest for part in UNITS[unit] for check in part.checks)
 
 

@@ -334,7 +334,7 @@ def lines_of(exercise, submitted):
 
 
 def _as_given(line, given):
-    """A line with the comment that it was given out with, where it has one in another language."""
+    """Return a line with the comment that it was given out with, where it has one in another language."""
     if line.isascii() or BEHIND not in line:
         return line
     code = line.partition(BEHIND)[0]

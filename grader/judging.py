@@ -4,13 +4,12 @@ import re
 import secrets
 from contextlib import suppress
 
-from grader import exercises, gaps, notebook_cells, run_probes
+from grader import exercises, gaps, hanging_ranks, notebook_cells, run_probes
 from grader.budget import Budgeted
-from grader.checks import criteria, forms
+from grader.checks import forms
 from grader.course import name_of_gap
 from grader.gaps import TextError
 from grader.sandbox import SandboxFault
-from grader.sandbox.watch_ranks import WAITS
 from grader.verdict import (
     DEADLOCK,
     ERROR,
@@ -38,7 +37,6 @@ MOST_LINES = 3_000
 OUTSIDE = re.compile(  # names that code needs only to reach outside its gap; see docs/grading.md
     r"\b(grader|_getframe|f_back|sys\.modules|settrace|builtins|ctypes|importlib|inspect|gc\.get_\w+|os\.write|sched_setaffinity)\b|/proc|__subclasses__"
 )
-RECEIVES = re.compile(r"\b(recv|receive)\(|\b(expect|irecv)\(.*\)\.wait\(")
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
 
 
@@ -230,7 +228,8 @@ def _works_for_the_solution(check, cases, part, server, readable):
 
 
 def _source(check, part, text):
-    """(source, None, "" or a note for the student), or (None, a status, a sentence) if there is nothing to run."""
+    """Return (source, None, "" or a note for the student), or (None, a status, a sentence) if there is nothing to
+    run."""
     exercise = exercises.given_out(part.file)
     source = {"file": part.file.rsplit("/", 1)[1], "text": text, "code": "", "line": 1}
     if check.whole:
@@ -316,39 +315,9 @@ def _what_went_wrong(outcome, source):
     named = worst.message.startswith(f"rank {rank} ")
     who = f"rank {rank}: " if len(outcome.ranks) > 1 and not named else ""
     where = f" ({_place(worst.line, source)})" if worst.line else ""
-    if worst.status == DEADLOCK and worst.waiting:
-        where_each = {}
-        for number, one in bad:
-            where_each.setdefault(one.waiting, []).append(number)
-        waits = [
-            f"{criteria.ranks(numbers)} wait{'s' * (len(numbers) == 1)} in {place}"
-            for place, numbers in where_each.items()
-            if place
-        ]
-        others = [number for number, one in enumerate(outcome.ranks) if not one.waiting]
-        never = f", but {criteria.ranks(others)} never got there" if others else ""
-        return DEADLOCK, f"{'; '.join(waits)}{never}{where}"
-    if len(bad) == len(outcome.ranks) > 1 and all(one.message == WAITS and one.line for _, one in bad):
-        return DEADLOCK, _all_wait(bad, source)
+    if worst.status == DEADLOCK:
+        return DEADLOCK, hanging_ranks.sentence(outcome.ranks, lambda line: _place(line, source))
     return worst.status, f"{who}{worst.message}{where}"
-
-
-def _all_wait(bad, source):
-    """Return a sentence on ranks that all wait outside of collectives, for messages from each other."""
-    lines = {}
-    for rank, one in bad:
-        lines.setdefault(one.line, []).append(rank)
-    waits = "; ".join(
-        f"{criteria.ranks(numbers)} wait{'s' * (len(numbers) == 1)} in {_place(line, source)}"
-        for line, numbers in lines.items()
-    )
-    text = gaps.text_lines(source["text"])
-    if all(RECEIVES.search(text[line - 1]) for line in lines if line <= len(text)):
-        return (
-            f"all ranks wait for each other's messages: {waits}; every rank waits to receive before it sends: start"
-            " the receive first, then send, then wait for both"
-        )
-    return f"all ranks wait for each other: {waits}"
 
 
 def _place(line, source):

@@ -16,30 +16,34 @@ from handson.training import identity
 from handson.training.banner import SHARED_GPU
 from handson.training.options import LEARNING_RATE
 from handson.training.results import OldResult, read
-from handson.words import ljust, rjust, width
+from handson.words import counted, ljust, rjust, width
 
-TRAINING = "train_cifar"  # of the lecture's scripts
+TRAINING = "train_cifar"  # the names of the lecture's scripts begin with it
 # conditions that must be equal in compared runs: name -> a Result's value in words; "" for the usual value
-CONDITIONS = {
-    "data set": lambda run: run.dataset,
-    "image size": lambda run: f"{run.size} px",
-    "network to train": lambda run: "" if run.model in (None, "convnet") else run.model,
-    "batch size": lambda run: f"batch {run.batchsize} per worker",
-    "number of epochs": lambda run: marked(f"{run.epochs} epoch{'s' * (run.epochs > 1)}"),
-    "kind of GPU": lambda run: (
-        "virtual GPUs" if "virtual" in run.device else f"{' '.join(re.findall('1/[0-9]+ of', run.device))} GPUs".strip()
-    ),
-    "script": lambda run: "" if run.training == TRAINING else f"another script than the lecture's: {run.training}",
-    "recording": lambda run: marked("profiled") if run.profiled else "",
-    "counting of memory": lambda run: "memory counted" if run.memory and "virtual" in run.device else "",
-    "learning rate": lambda run: "" if run.lr == LEARNING_RATE else f"learning rate {run.lr:g}",
-}
+CONDITIONS = marked(
+    {
+        "data set": lambda run: run.dataset,
+        "image size": lambda run: marked(f"{run.size} px"),
+        "network to train": lambda run: "" if run.model in (None, "convnet") else run.model,
+        "batch size": lambda run: f"batch {run.batchsize} per worker",
+        "number of epochs": lambda run: counted(run.epochs, "epoch"),
+        "kind of GPU": lambda run: (
+            "virtual GPUs"
+            if "virtual" in run.device
+            else f"{' '.join(re.findall('1/[0-9]+ of', run.device))} GPUs".strip()
+        ),
+        "script": lambda run: "" if run.training == TRAINING else f"another script than the lecture's: {run.training}",
+        "recording": lambda run: "profiled" if run.profiled else "",
+        "counting of memory": lambda run: "memory counted" if run.memory and "virtual" in run.device else "",
+        "learning rate": lambda run: "" if run.lr == LEARNING_RATE else f"learning rate {run.lr:g}",
+    }
+)
 COMMUNICATION = {  # properties that also separate rows, except the single-GPU run with which all are compared
     "network": lambda run: run.network,
     "communicator": lambda run: (
         "" if run.communicator in USUAL["virtual" in run.device] else marked(f"communicator {run.communicator}")
     ),
-    "type of gradients": lambda run: marked(f"{run.gradients} gradients") if run.gradients else "",
+    "type of gradients": lambda run: f"{run.gradients} gradients" if run.gradients else "",
     "double buffering": lambda run: "double buffering" if run.double_buffering else "",
     "equal ranks": lambda run: "the ranks differ" if run.unequal else "",
     "sharing": lambda run: " ".join(re.findall(r"sharing \d+ cores?|shared by (?:several|\d+) workers", run.device)),
@@ -63,17 +67,17 @@ LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ..
 class Row:
     """All runs of one script, track and number of workers under the same conditions; unknown values are None."""
 
-    name: str  # of the unit, or of the script: see Result
+    name: str  # the unit, or the script: see Result
     track: str
     workers: int
     nodes: int
-    conditions: tuple  # of texts, in the order of CONDITIONS
-    communication: tuple  # of texts, in the order of COMMUNICATION
+    conditions: tuple  # texts in the order of CONDITIONS
+    communication: tuple  # texts in the order of COMMUNICATION
     throughputs: list  # images/s of each repeat
-    disturbed: list  # those of the repeats that other programs disturbed
-    loss: float | None  # validation, after the last epoch, mean of the repeats
+    disturbed: list  # the repeats that other programs disturbed
+    loss: float | None  # the validation loss after the last epoch, as the mean of the repeats
     accuracy: float | None
-    speedup: float | None = None  # of the throughput over that of one worker
+    speedup: float | None = None  # the throughput divided by the throughput of one worker
 
     @property
     def throughput(self):
@@ -140,7 +144,7 @@ def impossible(results):
         most = int(shared[1]) if shared else row.workers
         another_method = row.workers == 1 and _communicator(row)  # a method that may be faster than the plain one
         if row.speedup and row.speedup > TOLERANCE * most and not another_method:
-            what = f"{most} core{'s' * (most > 1)}" if shared else f"{most} worker{'s' * (most > 1)}"
+            what = counted(most, "core") if shared else counted(most, "worker")
             sentences.append(
                 f"The speed-up of {row.name} ({row.track}), {row.speedup:.2f}, is more than {what} can reach. Either"
                 " something slowed down the single-GPU run, or the runs differ: repeat both while the machine does"
@@ -170,7 +174,7 @@ def disturbed(results):
     sentences = [f"{run.folder or run.name}: {run.disturbance}." for run in runs[:SHOWN]]
     if len(runs) > SHOWN:
         more = len(runs) - SHOWN
-        sentences.append(f"Other programs disturbed {more} more run{'s' * (more > 1)}.")
+        sentences.append(f"Other programs disturbed {counted(more, 'more run')}.")
     if runs:
         sentences.append(
             "The times of such a run are unreliable: repeat it while the machine does nothing else. To leave a run out,"
@@ -186,7 +190,7 @@ def note(drawing, results):
     if not runs:
         return ""
     worst = max(run.disturbance for run in runs)
-    words = f"In {len(runs)} of {len(results)} run{'s' * (len(results) > 1)}, {worst.words(len(runs))}"
+    words = f"In {len(runs)} of {counted(len(results), 'run')}, {worst.words(len(runs))}"
     drawing.supxlabel(words, fontsize="small", color=figures.PREDICTED, parse_math=False)
     return f" {words}."
 
@@ -306,7 +310,7 @@ def _disturbed(row):
     repeats = len(row.throughputs)
     if not row.disturbed:
         return ""
-    return f"{len(row.disturbed)} of {repeats} disturbed" if repeats > 1 else marked("disturbed")
+    return marked(f"{len(row.disturbed)} of {repeats} disturbed") if repeats > 1 else marked("disturbed")
 
 
 def _cells(row):
@@ -361,7 +365,7 @@ def draw(results, predicted=None):
         style = look | dict(linestyle=LINES[nth % len(LINES)], label=_label(look["label"], condition))
         _draw(left, right, series[track, condition], style)
     if any(row.speedup for row in rows):
-        left.plot([], [], **figures.IDEAL)  # for the legend, which has one entry per track
+        left.plot([], [], **figures.IDEAL)  # adds the legend's entry, one per track
     else:
         right.text(0.98, 0.03, "no single-GPU run to compare with", ha="right", transform=right.transAxes)
     _mark(left, right, rows)

@@ -24,7 +24,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 TICKS = os.sysconf("SC_CLK_TCK")  # clock ticks per second
 
 
-# the user of this process, with the field names of pwd's entries
+# the user of this process; the fields have the names of pwd's entries
 User = namedtuple("User", "pw_name pw_dir pw_shell")
 
 

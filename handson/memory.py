@@ -17,7 +17,7 @@ from handson.training.gpu_memory import PARTS
 from handson.words import ljust, rjust, width
 
 DRAWN = 8  # ranks in a figure
-NAMES_ABOVE = 1.15  # of the drawn height: position of the names of phases, above the line of the limit
+NAMES_ABOVE = 1.15  # height of the names of phases, in multiples of the drawn height: above the limit's line
 ROOM_FOR_NAME = 0.13  # shortest phase with a name, as a share of the step
 ROOM_FOR_LETTER = 0.02  # shortest phase with a letter
 SHORT = {"forward": "F", "backward": "B"}

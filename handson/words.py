@@ -64,7 +64,8 @@ def rjust(text, columns):
 
 
 def aligned(headings, rows):
-    """The lines of a table of texts, each column as wide as it has to be, with its headings in the user's language."""
+    """Return the lines of a table of texts, each column as wide as it has to be, with its headings in the user's
+    language."""
     headings = list(map(translated, headings))
     widths = [max(map(width, column)) for column in zip(headings, *rows)]
     return ["  ".join(map(ljust, row, widths)).rstrip() for row in (headings, *rows)]

@@ -371,7 +371,7 @@ def _criterion(id, title, request, judge):
 
     def judged(seen, case, expected):
         if seen[0]["windows"]:
-            return f"qsub refuses this script, because its lines end with CR LF: {qsub.WINDOWS.format('the script')}"
+            return f"qsub refuses this script: {qsub.WINDOWS}"
         asked = _asked(seen[0], case)
         if request in asked.problems:
             return asked.problems[request]

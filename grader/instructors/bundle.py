@@ -73,7 +73,7 @@ def _for_students(folder):
 
 
 def _of_languages(language, root):
-    """The catalogues of messages for all languages; in another language than English, the pages too."""
+    """Return the catalogues of messages for all languages; in another language than English, the pages too."""
     files = {}
     for folder in (root / "locale").glob("*/"):
         names = [*folder.glob("*.t[ox]*"), *(one for form in MESSAGES for one in (folder / "LC_MESSAGES").glob(form))]

@@ -115,7 +115,7 @@ def build(solutions, site=None, rules=NONE, language=None):
 
 
 def _translation(language):
-    """A function that translates the text of a source, given its path in solutions/."""
+    """Return a function that translates the text of a source, given its path in solutions/."""
     if language == ENGLISH:
         return lambda text, path: text
     from grader.instructors.translation import catalogues

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from grader.probes import whole
+from grader.probes import noted_waits, whole
 from grader.probes.marks import mark, marks, samples_of
 from grader.probes.gap_code import RETURNED, GapCode
 from grader.probes.script import Script, StopScript, causes, only_one, options_of, reported_numbers
@@ -49,6 +49,7 @@ def join(rank, ranks, ranks_per_node=None, in_turn=False):
     and the variables that torchrun sets. in_turn: consecutive ranks are on different nodes."""
     if not dist.is_initialized():  # one group serves all cases that run in these ranks, until a gap fails
         torch.set_num_threads(1)
+        noted_waits.install()
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         dist.init_process_group(
             "gloo", init_method=f"file://{os.getcwd()}/meeting{next(_groups)}", rank=rank, world_size=ranks

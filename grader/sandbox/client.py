@@ -34,6 +34,7 @@ class RankOutcome:
     message: str = ""  # what went wrong, in a sentence
     line: int | None = None  # of the student's file
     waiting: str = ""  # the collective in which it waits
+    waits_for: list | None = None  # the message or collective for which it waits, as rank_waits.read returns it
     output: str = ""
 
 

@@ -51,7 +51,7 @@ def add_reports(trainer, evaluator, comm=None):
 def _note_progress(updater, comm):
     """Make each update record the run's progress, and compare the ranks of `comm`, if there is one."""
     update, optimizer = updater.update, updater.get_optimizer("main")
-    # with double buffering, another thread uses the communicator
+    # with double buffering, a second thread uses the communicator
     comparable = comm is not None and not isinstance(optimizer, _DoubleBufferingOptimizer)
 
     def noted():

@@ -60,7 +60,7 @@ def work(index, gpu, pipe, ends_of_main, note, model, converter, iterator, param
 
     Every answer is (result, failure); failure is None or (what happened, its traceback).
     """
-    # inherited by fork; workers would not notice the end of main while one of them is open
+    # workers inherit these by fork, and would not notice the end of main while one of them is open
     for end in ends_of_main:
         end.close()
     end_with_parent()

@@ -46,7 +46,7 @@ def start(
     seconds that the job may wait and start. config: ipyparallel settings in addition to the profile's. folder: of the
     profile, instead of the one with its name. Raises ClusterError, after ending everything that was started.
     """
-    os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
+    os.environ.update(follow.environment())  # puts qsub on PATH, here and in the job
     here = sites.read(site) if site else sites.load()
     from IPython.paths import get_ipython_dir
 

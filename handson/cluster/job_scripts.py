@@ -167,7 +167,9 @@ def show(name=None, say=speak):
         "nodes": f"{site.nodes} at most",
         "GPUs": f"{site.gpus} in each node",
         "exercises": (
-            f"use {site.exercise_nodes} nodes, and {site.exercise_gpus} {'GPUs' if site.gpus else 'processes'} in each"
+            f"use {site.exercise_nodes} nodes, and {site.exercise_gpus} GPUs in each"
+            if site.gpus
+            else f"use {site.exercise_nodes} nodes, and {site.exercise_gpus} processes in each"
         ),
         "mpiexec": f"the {site.mpi}'s",
     }

@@ -253,7 +253,7 @@ def hosts_file(node_addresses, own):
     that do not name a node."""
     kept = [line for line in own.splitlines() if not set(line.partition("#")[0].split()) & set(node_addresses)]
     pairs = [(address, name) for name, address in node_addresses.items()]
-    # for programs that resolve the name of an IPv6 socket's peer, such as torch
+    # torch and other programs resolve the name of an IPv6 socket's peer
     mapped = [(f"::ffff:{address}", name) for address, name in pairs]
     return "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for address, name in pairs + mapped), *kept]) + "\n"
 

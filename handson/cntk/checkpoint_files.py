@@ -22,7 +22,7 @@ def before(path):
 
 
 def exists(path):
-    """Whether there is a checkpoint to resume from."""
+    """Return whether there is a checkpoint to resume from."""
     return Path(path).exists() or before(path).exists()
 
 

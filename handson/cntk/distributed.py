@@ -25,7 +25,7 @@ class Communicator:
 
     @staticmethod
     def is_main():
-        """Whether this is worker 0, which prints and writes files."""
+        """Return whether this is worker 0, which prints and writes files."""
         return workers.world().rank == 0
 
     @staticmethod
@@ -181,7 +181,7 @@ class BlockMomentum(DistributedLearner):
             reset,
         )
         self.model = self.begin = self.change = None
-        self.in_block = 0  # samples of all workers since the last block
+        self.in_block = 0  # samples that all workers have used since the last block
 
     def update_together(self, sums):
         if self.model is None:

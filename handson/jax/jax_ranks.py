@@ -25,7 +25,7 @@ class Communicator:
     intra_rank: int
     inter_size: int  # the number of nodes
     name: str  # the library that sends the gradients
-    devices: str  # of all ranks, in words
+    devices: str  # the devices of all ranks, in words
 
 
 def meet(args):

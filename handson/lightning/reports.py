@@ -76,7 +76,7 @@ class Report(L.Callback):
         self.table.begin()
 
     def on_train_epoch_start(self, trainer, module):
-        self.sums = torch.zeros(3, device=module.device)  # of the losses, of the correct images, of all images
+        self.sums = torch.zeros(3, device=module.device)  # losses, correct images, all images
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
         labels = batch[1]

@@ -57,7 +57,7 @@ def _digits(axes, x, y, first, count=4, side=1.2):
 
 
 def data_parallel(workers=2):
-    """The same network on every worker, each with its own part of the data."""
+    """Draw the same network on every worker, each with its own part of the data."""
     height = 5.0 * workers
     drawing, axes = canvas(24, height)
     for worker in range(workers):
@@ -80,7 +80,7 @@ def data_parallel(workers=2):
 
 
 def model_parallel():
-    """One network cut in two: every worker has some of the layers, and all see the same data."""
+    """Draw one network that is split: every worker has some of the layers, and all see the same data."""
     drawing, axes = canvas(24, 5)
     _digits(axes, 0.5, 1.4, 0)
     _arrow(axes, (2.9, 2.2), (4.5, 2.2))
@@ -100,7 +100,7 @@ def model_parallel():
 
 
 def all_reduce(values=((4, -2, 1), (2, 0, 3), (-1, 2, 1), (3, 4, -1))):
-    """Every rank's gradient before an all-reduce with the mean, and after it."""
+    """Draw every rank's gradient before and after an all-reduce with the mean."""
     values = numpy.array(values, dtype=float)
     ranks, parameters = values.shape
     height = 1.5 * ranks + 1.6
@@ -128,7 +128,7 @@ def all_reduce(values=((4, -2, 1), (2, 0, 3), (-1, 2, 1), (3, 4, -1))):
 
 
 def four_steps(workers=2):
-    """One iteration of data-parallel training along the axis of time."""
+    """Draw one iteration of data-parallel training along the axis of time."""
     parts = (("forward", 3.4), ("backward", 6.0), ("all-reduce", 3.2), ("optimize", 2.2))
     height = 1.7 * workers + 1.5
     drawing, axes = canvas(19, height)

@@ -148,7 +148,7 @@ def _answers(pipes):
     return [answers[rank] for rank in range(len(pipes))]
 
 
-_pipe = None  # from a worker to the notebook's process
+_pipe = None  # a worker sends its results to the notebook's process through it
 
 
 def done(share):

@@ -13,7 +13,7 @@ LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
 
 
 UTF_16 = "the script is in UTF-16, so no directive is read, and the shell can't run it: save it in UTF-8"
-WINDOWS = "an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' {}"
+WINDOWS = "its lines end with CR LF, as on Windows; remove each CR with: sed -i 's/\\r$//' SCRIPT"
 
 
 def main():
@@ -41,7 +41,7 @@ def submit(words):
     prefix = options.values.get("C", os.environ.get("PBS_DPREFIX", "#PBS"))
     if executable is None:
         if b"\r\n" in script:
-            raise PBSError("script contains cr, lf", 1, hint=WINDOWS.format("SCRIPT"))
+            raise PBSError("script contains cr, lf", 1, hint=WINDOWS)
         script = directives.joined(script, prefix)
         options.add([option for text in directives.texts(script, prefix) for option in in_directive(text, options)])
     job = describe(options, name, executable, words)

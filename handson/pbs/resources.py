@@ -28,7 +28,7 @@ CHUNK = {  # resources of a node, allowed in a chunk of a select statement: name
     "accelerator": "text",
     "accelerator_model": "text",
 }
-JOB = {  # resources of the whole job
+JOB = {  # these resources belong to the whole job, not to a chunk
     "walltime": "time",
     "min_walltime": "time",
     "max_walltime": "time",

@@ -256,7 +256,7 @@ def watch(job, shell, bell, holder):
     due = math.inf if limit is None else began + limit
     # not asked to end: the holder of virtual nodes, and the process that waits for the shell on the first one
     stay = {shell, *holder.own} if holder else set()
-    ended = {}  # of the children of this process: pid -> wait status
+    ended = {}  # pid of each ended child of this process -> its wait status
     while shell not in ended:
         now = time.time()
         if now >= due and not overdue:

@@ -166,7 +166,7 @@ class Finding:
     """The verdict on a run. `kind`: the part to improve, one of PARTS; "compute" if there is nothing to improve."""
 
     kind: str
-    share: float  # of a step, 0 to 1
+    share: float  # the share of a step, from 0 to 1
     sentence: str
     rank: int | None = None  # the rank that loses the time; None: all ranks do
     slow_rank: int | None = None  # the rank that is waited for

@@ -41,7 +41,7 @@ class Explanation:
     workers: tuple  # the number in each run
     recorded: tuple  # number of steps
     steps: tuple  # seconds, means over recorded steps and ranks
-    causes: dict  # of CAUSES -> share of the step with more workers; a negative share is a gain
+    causes: dict  # each of CAUSES -> its share of the step with more workers; a negative share is a gain
     # seconds per step from the throughput of the whole runs' training iterations, if their results are known
     whole: tuple | None
     remarks: list  # sentences on reasons to doubt these numbers
@@ -183,12 +183,13 @@ def text(explanation):
 
 def _lost(share):
     """Return words for the efficiency that is lost; a negative share is gained."""
-    return f"{100 * abs(share):.1f} % is {'gained' if round(100 * share, 1) < 0 else 'lost'}"
+    percent = f"{100 * abs(share):.1f}"
+    return f"{percent} % is gained" if round(100 * share, 1) < 0 else f"{percent} % is lost"
 
 
 def _both(explanation, steps):
     one, more = explanation.workers
-    return f"{1000 * steps[0]:.2f} ms with {one} worker{'s' * (one > 1)} and {1000 * steps[1]:.2f} ms with {more}"
+    return f"{1000 * steps[0]:.2f} ms with {counted(one, 'worker')} and {1000 * steps[1]:.2f} ms with {more}"
 
 
 def draw(explanation):
@@ -197,7 +198,7 @@ def draw(explanation):
     drawing, axes = figures.axes(10, 2.6, grid=False)
     one, more = explanation.workers
     shorter, longer = (1000 * seconds for seconds in explanation.steps)
-    of_one = f"a step of {one} worker{'s' * (one > 1)}"
+    of_one = f"a step of {counted(one, 'worker')}"
     axes.barh(
         [1, 0], [shorter, shorter], height=0.6, label=f"{of_one}: the ideal for {more}, too", **figures.part("compute")
     )

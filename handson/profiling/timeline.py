@@ -57,7 +57,7 @@ class Timeline:
     lane: numpy.ndarray  # index into `lanes`
     names: list
     lanes: list  # words: "thread 17", "GPU 0, stream 7"
-    rank: int | None = None  # None: not in the file
+    rank: int | None = None  # None if the file does not contain it
     size: int | None = None  # number of ranks
     host: str | None = None
     clock: str | None = None  # identity of the machine, whose virtual nodes share its clock
@@ -149,7 +149,7 @@ class Run:
     name: str
     timelines: list
     offsets: dict = field(default_factory=dict)  # rank -> ns added to its clock
-    usage: dict | None = None  # of devices, from result.json
+    usage: dict | None = None  # the use of the devices, from result.json
     result: object = None  # the Result beside the profiles, or None
 
 

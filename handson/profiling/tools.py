@@ -77,12 +77,14 @@ def choose(tool, gpu):
         return tool, "as was asked for"
     if gpu is None:
         return "torch", "which needs no GPU, and there is none here"
-    words = f"the GPU has compute capability {gpu[0]}.{gpu[1]}"
+    words = f"as the GPU has compute capability {gpu[0]}.{gpu[1]}"
     if nvprof and gpu < FIRST_WITHOUT_NVPROF:
-        return "nvprof", f"as {words}"
+        return "nvprof", words
     if nsys:
-        return "nsys", f"as {words}, and nvprof {'records those below 8.0 only' if nvprof else 'is not on PATH'}"
-    return "torch", f"as {words}, and nsys is not on PATH"
+        return "nsys", words + (
+            ", and nvprof records those below 8.0 only" if nvprof else ", and nvprof is not on PATH"
+        )
+    return "torch", f"{words}, and nsys is not on PATH"
 
 
 def capability():

@@ -42,7 +42,7 @@ class Device(TypedDict):
     name: str
     utilisation: list[Number]  # %
     memory: list[Number]  # bytes
-    energy: Number | None  # J, of the whole run
+    energy: Number | None  # the joules of the whole run
     others: NotRequired[Number | None]  # %, of other programs, mean; None if unknown
 
 
@@ -52,7 +52,7 @@ class Node(TypedDict):
 
     name: str
     cores: Number  # that the run could use
-    seconds: NotRequired[Number]  # by the wall clock
+    seconds: NotRequired[Number]  # elapsed time
     used: NotRequired[Number]  # core seconds of the run's processes
     others: NotRequired[Number]  # core seconds of all other programs
 
@@ -106,7 +106,7 @@ class Gpus:
         self.names = [
             f"GPU {index} ({pynvml.nvmlDeviceGetName(handle)})" for index, handle in zip(indices, self.handles)
         ]
-        self.limits = [None] * len(self.names)  # of the memory in bytes, set by the first sample
+        self.limits = [None] * len(self.names)  # each device's bytes of memory, which the first sample sets
 
     def sample(self):
         """Return (utilisation in %, memory in bytes, energy so far in J or None) of each device."""

@@ -24,8 +24,8 @@ class Communicator:
     size: int
     intra_rank: int
     inter_size: int  # the number of nodes
-    name: str  # of the backend, which carries the gradients
-    devices: str = ""  # of all ranks, in words
+    name: str  # the backend, which sends the gradients
+    devices: str = ""  # the devices of all ranks, in words
 
     def allgather(self, thing):
         """Return a list with every rank's `thing`, equal on all ranks."""

@@ -31,7 +31,7 @@ from handson.training.launch import launcher_rank
 STEPS = 3
 # bytes that a process may allocate beyond twice its limit: libraries and fragmented memory
 HEADROOM = 2**30
-_counter = None  # of this process
+_counter = None  # the counter of this process, once it has started
 
 
 class Counter(TensorCounter):
@@ -100,7 +100,7 @@ class Counter(TensorCounter):
 
     def _begin_of_forward(self, module, arguments):
         if self.phase == "build":
-            # of a network that was created before the counter started
+            # this network was created before the counter started
             for tensor in itertools.chain(module.parameters(), module.buffers()):
                 self.know(tensor)
             self.began = time.perf_counter()

@@ -38,7 +38,7 @@ class Run:
     double_buffering: bool = False
     overlap: bool = True  # all-reduces begin during backward
     evaluation: float = 0.0  # seconds after each epoch, by all workers together
-    images: int = 0  # of an epoch
+    images: int = 0  # per epoch
     result: object = None
 
     @property
@@ -215,15 +215,15 @@ def check(runs):
                 f"the runs train networks of {sizes[0]:,} and {sizes[1]:,} parameters: give runs of one network"
             )
     single, several = [run for run in runs if run.workers == 1], [run for run in runs if run.workers > 1]
-    only = "there is only one run, " if len(runs) == 1 else "all runs are "
     if not single:
         raise RunsError(
-            f"{only}of {runs[0].workers} workers, which do not show how long one worker computes: {ONE}, and give its"
+            f"no run is of one worker, so the runs do not show how long one worker computes: {ONE}, and give its"
             " folder, too"
         )
     if not several:
         raise RunsError(
-            f"{only}of one worker, which do not show what communication costs: {MORE}, and give its folder, too"
+            f"all runs are of one worker, so they do not show what communication costs: {MORE}, and give its folder,"
+            " too"
         )
     for run in several:
         if run.result and run.workers % run.result.nodes:

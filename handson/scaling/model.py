@@ -38,16 +38,16 @@ class Plan:
 class Model:
     """The parameters, with one value per draw."""
 
-    compute: list  # of each draw, resampled seconds of a step of one worker
+    compute: list  # for each draw, the resampled seconds of one worker's steps
     overhead: numpy.ndarray  # additional seconds per step with two or more workers
     latency: numpy.ndarray  # seconds of a message of an all-reduce
-    share: numpy.ndarray  # of a network's rate that an all-reduce reaches
+    share: numpy.ndarray  # the share of a network's rate that an all-reduce reaches
     parameters: int
     batchsize: int
     fixed: float  # share of a step's computation that does not depend on the batch size
     overlap: bool
     evaluation: float  # seconds of one worker after each epoch
-    images: int  # of an epoch
+    images: int  # per epoch
     told_apart: bool  # whether the runs distinguish overhead from latency
     crossed: bool  # whether messages of these runs, or of a measured network, passed between nodes
 

@@ -8,26 +8,28 @@ handson.scaling.model.
 import numpy
 
 from handson import figures
-from handson.language import speak
+from handson.language import marked, speak, translated
 from handson.scaling import batch_size, measured_runs, message_times
 from handson.scaling.model import BAND, Plan, fit, predict
-from handson.words import counted
+from handson.words import counted, rjust, width
 
 MOST = 4096  # workers
 SURE = 100  # a fitted critical batch this many times as large as the largest batch of the runs is not reported
-HEADINGS = (
-    "workers",
-    "nodes",
-    "ms a step",
-    "images/s",
-    "95 % band",
-    "speed-up",
-    "efficiency",
-    "compute",
-    "waiting",
-    "overhead",
-    "communication",
-    "evaluation",
+HEADINGS = marked(
+    (
+        "workers",
+        "nodes",
+        "ms a step",
+        "images/s",
+        "95 % band",
+        "speed-up",
+        "efficiency",
+        "compute",
+        "waiting",
+        "overhead",
+        "communication",
+        "evaluation",
+    )
 )
 # part -> its name in figures
 PARTS = {
@@ -124,7 +126,7 @@ def described(model, plan, rate):
     size = model.parameters * message_times.DTYPES[plan.dtype]
     lines = [
         f"Predicted: {plan.algorithm} all-reduce of {size / 1e6:.3g} MB ({plan.dtype}), network"
-        f" {rate or 'not limited'}, {plan.per_node} worker{'s' * (plan.per_node > 1)} a node, batch"
+        f" {rate or 'not limited'}, {counted(plan.per_node, 'worker')} a node, batch"
         f" {plan.batchsize or model.batchsize} per worker" + ", double buffering" * plan.double_buffering
     ]
     if plan.batchsize and plan.batchsize != model.batchsize and model.fixed == 0:
@@ -152,7 +154,7 @@ def described(model, plan, rate):
 
 def table(predictions, one):
     """Return the predictions as lines of aligned text; parts of the step are shares of its time with evaluation."""
-    rows = [HEADINGS]
+    rows = [tuple(map(translated, HEADINGS))]
     for found in predictions:
         rate, low, high = middle(found.throughput)
         speedup = float(numpy.median(found.throughput / one.throughput))
@@ -170,8 +172,8 @@ def table(predictions, one):
                 *shares,
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+    widths = [max(map(width, column)) for column in zip(*rows)]
+    return ["  ".join(map(rjust, row, widths)) for row in rows]
 
 
 def middle(values):
@@ -213,7 +215,9 @@ def limits(model, plan, predictions, one, efficiency):
     )
     ends = {found.workers: found for found in (predictions[0], predictions[-1])}.values()
     costs = [
-        f"{1e6 / 3600 * found.nodes / numpy.median(found.throughput):.3g} with {counted(found.workers, 'worker')}"
+        marked(
+            f"{1e6 / 3600 * found.nodes / numpy.median(found.throughput):.3g} with {counted(found.workers, 'worker')}"
+        )
         for found in ends
     ]
     lines.append(f"Node-hours for a million images: {', '.join(costs)}.")

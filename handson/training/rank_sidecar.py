@@ -150,7 +150,7 @@ class _Launched:
             self.mpiexec = linux.parent(self.mpiexec)
         self.here = int(os.environ.get("MPI_LOCALNRANKS", 0)) if linux.name(self.proxy) == "hydra_pmi_proxy" else 0
         several = int(os.environ.get("PMI_SIZE", 0)) > self.here > 0
-        self.nodes = 2 if several and self.mpiexec > 1 else 0  # at least; 0 where it runs on another machine
+        self.nodes = 2 if several and self.mpiexec > 1 else 0  # at least so many; 0: mpiexec runs elsewhere
 
     def missing(self):
         """Return which ranks are missing, as the start of a sentence, and their number; or None. While ranks start,

@@ -55,7 +55,7 @@ class OldResult(ResultError):
 class Result:
     """One training run."""
 
-    unit: Line  # of the course, such as "multi_gpu"; "" for a script outside the units' folders
+    unit: Line  # the course's unit, such as "multi_gpu"; "" for a script outside the units' folders
     script: Name  # without its suffix: "train_cifar_multi_gpu"
     track: Name  # "pytorch" or "chainer"
     profiled: Flag  # profiling also takes time
@@ -67,7 +67,7 @@ class Result:
     batchsize: Count  # per worker
     epochs: Count
     seed: Whole
-    images: Count  # by all workers in all epochs
+    images: Count  # all workers together trained on them, in all epochs
     seconds: AboveZero  # from the start of training to its end, including evaluation
     train_seconds: AboveZero | None = None  # only in training iterations
     throughput: AboveZero = None  # images/s; images / seconds unless given
@@ -80,8 +80,8 @@ class Result:
     gradients: Line = ""
     double_buffering: Flag = False  # a step's gradients are sent while the next step computes
     versions: Versions = field(default_factory=dict)  # software -> version
-    usage: Usage | None = None  # of devices during the run, as returned by handson.profiling.usage.read
-    # of each rank's GPU, as returned by handson.training.gpu_memory.summary; None if it was not counted
+    usage: Usage | None = None  # the use of the devices, as handson.profiling.usage.read returns it
+    # each rank's GPU memory, as handson.training.gpu_memory.summary returns it; None if it was not counted
     memory: Memory | None = None
     # seconds of rank 0's last steps, without the first of each epoch; None if they were not measured
     steps: Steps | None = None

@@ -42,7 +42,7 @@ class Communicator:
     intra_rank: int
     inter_size: int
     name: str  # the communication library
-    devices: str  # of all processes, in words
+    devices: str  # the devices of all processes, in words
 
 
 def port():

@@ -93,7 +93,7 @@ def leave(status):
     by_watcher = progress.tell_end(status) and progress.ends_by_watcher()
     MPI = sys.modules.get("mpi4py.MPI")
     if status and MPI and MPI.Is_initialized() and MPI.COMM_WORLD.size > 1 and not by_watcher:
-        time.sleep(0.2)  # for mpiexec to read the output, which it ignores after the following abort
+        time.sleep(0.2)  # mpiexec reads the output in this time; it ignores it after the abort below
         MPI.COMM_WORLD.Abort(status)
     os._exit(status)
 

@@ -247,7 +247,10 @@ def test_a_port_in_use_is_named(run):
 def test_an_mpiexec_of_another_mpi_is_named(run):
     """Its ranks would each believe to be alone. The variable is what such an mpiexec leaves in their environment."""
     sentence = refused(run, command=[sys.executable, str(run.program), "-o", str(run.out)], PMI_SIZE="2", PMI_RANK="0")
-    assert "mpiexec started 2 ranks, but each reports rank 0 of 1" in sentence and "put its mpiexec first on PATH" in sentence
+    assert (
+        "mpiexec started 2 ranks, but each reports rank 0 of 1" in sentence
+        and "put its mpiexec first on PATH" in sentence
+    )
 
 
 @start_with("spawn")

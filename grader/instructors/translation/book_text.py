@@ -16,7 +16,7 @@ ANCHOR = re.compile(r"(\]\([^)#\s]*#)([\w-]+)(?=\))")
 
 
 def page(language, text):
-    """A page in Markdown. Links to headings lead to the translated ones."""
+    """Return a page in Markdown. Links to headings lead to the translated ones."""
     everywhere, headings = catalogues.everywhere(language), _headings()
     own = catalogues.translations(language, domain) if (domain := _domain(text)) else {}
 
@@ -36,12 +36,13 @@ def _domain(text):
 
 @functools.cache
 def _headings():
-    """{name of a heading in links: the heading}, of all pages."""
+    """Return {name of a heading in links: the heading}, of all pages."""
     return {slug(text): text for page in catalogues.pages() for text in HEADING.findall((COURSE / page).read_text())}
 
 
 def document(language, notebook):
-    """A notebook, as nbformat has it, with its texts and the comments of its code translated; its outputs stay."""
+    """Return a notebook, as nbformat has it, with its texts and the comments of its code translated; its outputs
+    stay."""
     translate, translated = catalogues.everywhere(language), copy.deepcopy(notebook)
     for cell in translated.cells:
         if cell.cell_type == "markdown":
@@ -65,5 +66,5 @@ def _with_mark(translate):
 
 
 def phrase(language, text):
-    """A text of a figure."""
+    """Return a text of a figure."""
     return catalogues.everywhere(language)(text)

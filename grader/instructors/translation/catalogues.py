@@ -81,15 +81,15 @@ class Count:
 
 @functools.cache
 def domains():
-    """The names of all domains: notebooks, then messages, then pages."""
+    """Return the names of all domains: notebooks, then messages, then pages."""
     notebooks = dict.fromkeys(domain_of_source(path) for path in _sources())
     return (*notebooks, *_messages(), *pages().values(), *["book_words"] * (COURSE / "book").is_dir())
 
 
 @functools.cache
 def texts(domain):
-    """{English text: (the files that have it)} of a domain, in the order of the files. A message is in one domain only,
-    because programs read all of them together."""
+    """Return {English text: (the files that have it)} of a domain, in the order of the files. A message is in one
+    domain only, because programs read all of them together."""
     found = {}
     for path, extracted in _extracted(domain):
         for text in extracted:
@@ -129,20 +129,20 @@ def _extracted(domain):
 
 @functools.cache
 def _sources():
-    """The sources of notebooks, scripts and job scripts, as paths in solutions/."""
+    """Return the sources of notebooks, scripts and job scripts, as paths in solutions/."""
     inside = (path.relative_to(COURSE / "solutions") for path in sorted((COURSE / "solutions").rglob("*.[ps][yh]")))
     return [path for path in inside if not {"results", "__pycache__"} & set(path.parts)]
 
 
 def domain_of_source(path):
-    """The domain of a file of solutions/: that of its notebook, or of its unit's first notebook."""
+    """Return the domain of a file of solutions/: that of its notebook, or of its unit's first notebook."""
     is_notebook = exercises.folder_of_notebook(path.stem) == path.parts[0]
     return f"notebook_{path.stem if is_notebook else path.parts[0]}"
 
 
 @functools.cache
 def _messages():
-    """{domain: the modules whose messages it has}, as students receive them."""
+    """Return {domain: the modules whose messages it has}, as students receive them."""
     found = {"check_all": [], **{domain: [] for domain in ("handson_course", *PARTS.values())}}
     found |= {f"check_{unit}": [] for unit in UNITS}
     for path in sorted([*(COURSE / "grader").rglob("*.py"), *(COURSE / "handson").rglob("*.py")]):
@@ -159,7 +159,7 @@ def _messages():
 
 
 def _sentences(value):
-    """The texts of several words in what a check of a notebook has recorded."""
+    """Return the texts of several words in what a check of a notebook has recorded."""
     if isinstance(value, dict):
         return [text for one in value.values() for text in _sentences(one)]
     if isinstance(value, list):
@@ -168,14 +168,14 @@ def _sentences(value):
 
 
 def pages():
-    """{path of a page: its domain}"""
+    """Return {path of a page: its domain}"""
     found = {f"docs/{path.name}": f"docs_{path.stem}" for path in sorted((COURSE / "docs").glob("*.md"))}
     of_book = sorted((COURSE / "book/pages").rglob("*.md"))
     return PAGES | found | {path.relative_to(COURSE).as_posix(): f"book_{path.stem}" for path in of_book}
 
 
 def place(language, domain):
-    """The path of a catalogue. Raises CatalogueError if the language has no folder."""
+    """Return the path of a catalogue. Raises CatalogueError if the language has no folder."""
     folder = languages.LOCALE / language
     if not folder.is_dir():
         raise CatalogueError(f"there is no language {language!r:.20}: make the folder locale/{language:.20} first")
@@ -183,7 +183,7 @@ def place(language, domain):
 
 
 def load(language, domain):
-    """The Catalog of a domain, empty if nobody has begun it."""
+    """Return the Catalog of a domain, empty if nobody has begun it."""
     path = place(language, domain)
     if not path.exists():
         return Catalog(locale=language, domain=domain, project="handson", charset="utf-8")
@@ -232,19 +232,19 @@ def _memory(language):
 
 @functools.cache
 def translations(language, domain):
-    """{English text: translation} of a domain, without what is missing or outdated."""
+    """Return {English text: translation} of a domain, without what is missing or outdated."""
     return {one.id: one.string for one in load(language, domain) if one.id and one.string and not one.fuzzy}
 
 
 def translator(language, domain):
-    """A function that returns the translation of a text of a domain, or the text itself."""
+    """Return a function that returns the translation of a text of a domain, or the text itself."""
     found = translations(language, domain)
     return lambda english: found.get(english, english)
 
 
 @functools.cache
 def everywhere(language):
-    """A function as `translator`, for a text of any domain."""
+    """Return a function as `translator`, for a text of any domain."""
     found = {}
     for domain in sorted(domains(), key="docs_glossary".__eq__):  # the glossary adds the English word
         found = translations(language, domain) | found
@@ -252,7 +252,7 @@ def everywhere(language):
 
 
 def count(language, domain):
-    """The Count of a domain."""
+    """Return the Count of a domain."""
     catalogue, found = load(language, domain), texts(domain)
     outdated = sum(bool(one.fuzzy and one.string) for one in catalogue if one.id in found)
     done = sum(bool(one.string and not one.fuzzy) for one in catalogue if one.id in found)
@@ -260,7 +260,8 @@ def count(language, domain):
 
 
 def to_do(language, domain):
-    """{English text: ""} of what is missing, and {English text: OLD and the old translation} of what is outdated."""
+    """Return {English text: ""} of what is missing, and {English text: OLD and the old translation} of what is
+    outdated."""
     there = {one.id: one for one in load(language, domain) if one.id}
     return {
         text: f"{OLD}{there[text].string}" if text in there and there[text].string else ""
@@ -291,7 +292,8 @@ def put(language, domain, given):
 
 
 def problems(english, other, domain):
-    """What a translation has lost or added, as sentences: placeholders, code, numbers, links, marks of Markdown."""
+    """Return what a translation has lost or added, as sentences: placeholders, code, numbers, links, marks of
+    Markdown."""
     found = []
     optional = {one for one in PLACEHOLDER.findall(english) if one.endswith("?}")}
     ours, theirs = set(PLACEHOLDER.findall(english)), set(PLACEHOLDER.findall(other))
@@ -314,7 +316,7 @@ def _difference(ours, theirs):
 
 
 def _numbers(english, other):
-    """The numbers that only one of both has; "2" is in "two GPUs", too."""
+    """Return the numbers that only one of both has; "2" is in "two GPUs", too."""
 
     def numbers(text):
         return set(NUMBER.findall(CODE.sub(" ", PLACEHOLDER.sub(" ", text))))
@@ -326,7 +328,7 @@ def _numbers(english, other):
 
 
 def complete():
-    """The domains that a test holds to be translated."""
+    """Return the domains that a test holds to be translated."""
     return text_lines((languages.LOCALE / "complete.txt").read_text())
 
 

@@ -17,7 +17,7 @@ ANCHOR = re.compile(r"[^\w\- ]")
 
 @functools.cache
 def parser():
-    """The parser of Markdown with tables, front matter and formulas."""
+    """Return the parser of Markdown with tables, front matter and formulas."""
     from markdown_it import MarkdownIt
     from mdit_py_plugins.dollarmath import dollarmath_plugin
     from mdit_py_plugins.front_matter import front_matter_plugin
@@ -62,8 +62,8 @@ def translate_markdown(text, translate, anchors=()):
 
 
 def _directive(content, translate, translate_body):
-    """The content of a directive of MyST, such as a figure: its alternative text or caption, and the text below its
-    options."""
+    """Return the content of a directive of MyST, such as a figure: its alternative text or caption, and the text below
+    its options."""
     options = re.match(r"(?::[\w-]+:.*(?:\n|\Z))*", content)[0]
     texts = re.compile(r"^(:(?:alt|caption): )(.*)$", re.MULTILINE)
     translated = texts.sub(lambda found: found[1] + translate(found[2]), options)
@@ -75,7 +75,7 @@ def _first_line(content):
 
 
 def _row(line, contents, translate):
-    """A row of a table with its cells translated."""
+    """Return a row of a table with its cells translated."""
     done = ""
     for content in contents:
         written = content if content in line else content.replace("|", "\\|")
@@ -87,17 +87,17 @@ def _row(line, contents, translate):
 
 
 def has_words(text):
-    """Whether a text is more than code, links and numbers."""
+    """Return whether a text is more than code, links and numbers."""
     return bool(WORD.search(NOT_PROSE.sub(" ", text)))
 
 
 def slug(heading):
-    """The name that a page's links give to a heading."""
+    """Return the name that a page's links give to a heading."""
     return ANCHOR.sub("", heading.replace("`", "").lower()).strip().replace(" ", "-")
 
 
 def marks(text):
-    """How often a text has each mark of Markdown: code, bold, links and so on."""
+    """Return how often a text has each mark of Markdown: code, bold, links and so on."""
     (inline,) = [token for token in parser().parse(text.strip("#- ")) if token.type == "inline"][:1] or [None]
     counts = {}
     for token in inline.children if inline else ():

@@ -39,7 +39,7 @@ def _notebook(script, translate):
 
 
 def _texts(cell, translate):
-    """A cell of a percent script whose lines are comments."""
+    """Return a cell of a percent script whose lines are comments."""
     first, *lines = cell.rstrip("\n").split("\n")
     english = "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)
     other = translate_markdown(english, translate)
@@ -68,7 +68,7 @@ def translated_code(text, suffix, translate):
 
 
 def _hints(lines, translate):
-    """The lines with the hints of gaps translated. A translated hint is one line."""
+    """Return the lines with the hints of gaps translated. A translated hint is one line."""
     done, number = [], 0
     while number < len(lines):
         begin, end = BEGIN.fullmatch(lines[number]), number + 1
@@ -84,7 +84,7 @@ def _hints(lines, translate):
 
 
 def _comment(block, translate):
-    """The lines of a block of comments: each paragraph of it is one text."""
+    """Return the lines of a block of comments: each paragraph of it is one text."""
     lines, paragraph = [], []
 
     def end():
@@ -114,7 +114,7 @@ def _comment(block, translate):
 
 
 def _behind_code(line, suffix, translate):
-    """A line of code with the comment behind it translated."""
+    """Return a line of code with the comment behind it translated."""
     if " # " not in line and "\t# " not in line or line.lstrip().startswith("#"):
         return line
     place = _place_of_comment(line) if suffix == ".py" else line.rfind(" # ") + 1
@@ -136,7 +136,7 @@ def _place_of_comment(line):
 
 
 def _in_strings(text):
-    """The numbers of lines that a string of several lines covers, where # begins no comment."""
+    """Return the numbers of lines that a string of several lines covers, where # begins no comment."""
     covered, begin = set(), None
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -153,7 +153,7 @@ def _in_strings(text):
 
 
 def _docstrings(text, translate):
-    """The source with its docstrings translated, paragraph by paragraph."""
+    """Return the source with its docstrings translated, paragraph by paragraph."""
     lines = text.split("\n")
     for node in reversed(_with_docstring(text)):
         first, end = node.lineno - 1, node.end_lineno
@@ -185,7 +185,7 @@ def _paragraph(paragraph, indent, translate):
 
 
 def _with_docstring(text):
-    """The nodes of docstrings, in order of their lines."""
+    """Return the nodes of docstrings, in order of their lines."""
     try:
         tree = ast.parse(MAGIC.sub("#", text))
     except SyntaxError:

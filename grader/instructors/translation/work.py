@@ -22,7 +22,7 @@ def update_and_count(language, say):
 
 
 def to_do(language, domain):
-    """What is left to translate in a domain, as JSON."""
+    """Return what is left to translate in a domain, as JSON."""
     return json.dumps(catalogues.to_do(language, _known(domain)), ensure_ascii=False, indent=1)
 
 

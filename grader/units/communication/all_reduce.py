@@ -65,14 +65,15 @@ def sum_on_every_rank(seen, case, expected):
             if what:
                 return f"on rank {wrong[0]}, {what}; the sum has the numbers of every rank once{_tensor(length)}"
             rounded = all(criteria.close(of_ranks[rank]["tensor"], right, ROUNDED) for rank in wrong)
-            what = (
-                "has the sum, but rounded: keep the type of `tensor`"
-                if rounded
-                else "is unchanged: change it in place, with += or copy_(), as `tensor = ...` only names another tensor"
-                if own
-                else "does not have the sum"
-            )
-            return f"on {criteria.ranks(wrong)}, `tensor` {what}{_tensor(length)}"
+            who = criteria.ranks(wrong)
+            if rounded:
+                return f"on {who}, `tensor` has the sum, but rounded: keep the type of `tensor`{_tensor(length)}"
+            if own:
+                return (
+                    f"on {who}, `tensor` is unchanged: change it in place, with += or copy_(), as `tensor = ...` only"
+                    f" names another tensor{_tensor(length)}"
+                )
+            return f"on {who}, `tensor` does not have the sum{_tensor(length)}"
     return None
 
 
@@ -153,7 +154,7 @@ def sum_of_one_chunk(seen, case, expected):
 
 
 def _holds(message, right):
-    """Whether a message starts with these numbers; it may be padded to the length of other messages."""
+    """Return whether a message starts with these numbers; it may be padded to the length of other messages."""
     return criteria.close(message["numbers"][: len(right)], right)
 
 

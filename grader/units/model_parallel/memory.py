@@ -53,7 +53,8 @@ def as_kept(seen, case, expected):
                 "`output` is computed from the layer's parts one after the other, but the layer also adds its input:"
                 " call layer(tokens)"
             )
-        return "`tokens.grad` is not the gradient of the input: run backward of `output`, from `gradient`"
+        otherwise = "`tokens.grad` is not the gradient of the input: run backward of `output` once, from `gradient`"
+        return criteria.with_factor(otherwise, found["tokens"], right["tokens"])
     if criteria.close(found["parameters"], right["parameters"]):
         return None
     if criteria.close(found["parameters"], numpy.ones_like(right["parameters"])):
@@ -169,7 +170,7 @@ def mean_of_row(seen, case, expected):
                     f"`mean` on rank {rank} is made from row {row}, with {criteria.words_of_shares(times, rank)}, but"
                     f" must be the mean of row {rank}"
                 )
-    return problem
+    return criteria.with_factor(problem, [of_rank["gradients"] for of_rank in seen], expected["right"])
 
 
 def gathered(seen, case, expected):
@@ -180,6 +181,12 @@ def gathered(seen, case, expected):
         return (
             "`values` is a new tensor after your code, but the network's parameters are views of the old tensor: write"
             " into the rows of the old tensor with dist.all_gather(list(values), shard)"
+        )
+    names = [name for of_rank in seen for sent in of_rank["sent"] for name, _ in sent]
+    if problem and "own shard" in problem and any("allgather" in name for name in names):
+        return (
+            "`values` keeps its old rows: the all-gather must write into them, as in dist.all_gather(list(values),"
+            " shard)"
         )
     return problem
 

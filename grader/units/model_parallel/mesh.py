@@ -71,7 +71,13 @@ def other_images(seen, case, expected):
             )
     missing = set(range(case["images"])) - set().union(*first.values())
     # drop_last leaves out fewer images
-    return f"{len(missing)} of {case['images']} images are on no rank" if len(missing) >= len(first) else None
+    if len(missing) < len(first):
+        return None
+    drawn = " and ".join(str(len(of_one)) for of_one in first.values())
+    return (
+        f"{len(missing)} of {case['images']} images are on no rank: the groups of ranks that share a model have {drawn}"
+        " images; divide the images into as many parts as there are groups"
+    )
 
 
 def at_random(seen, case, expected):

@@ -142,7 +142,7 @@ def its_part(name, along):
                 return f"{who} is transposed: like layer.weight, a part should be (outputs, inputs)"
             if criteria.close(found, expected["strided"][name][rank]):
                 return (
-                    f"{who} has every {criteria.ordinal(size)} number, but a part should be contiguous: otherwise it"
+                    f"{who} has one of every {size} numbers, but a part should be contiguous: otherwise it"
                     " has pieces of several heads"
                 )
             parts = expected["parts"][name]
@@ -151,7 +151,7 @@ def its_part(name, along):
             if found.shape != of_rank.shape:
                 uneven = ": tensor_split gives the first ranks one more" if found.ndim == of_rank.ndim else ""
                 return f"{who} has the shape {found.shape} instead of {of_rank.shape}{uneven}"
-            return f"{who} is not this rank's part of layer.{name}"
+            return criteria.with_factor(f"{who} is not this rank's part of layer.{name}", found, of_rank)
         return None
 
     return judge

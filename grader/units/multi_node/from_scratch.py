@@ -133,7 +133,7 @@ def every_image_once(seen, case, expected):
 
 
 def _have_all(seen, images):
-    """Whether each rank trains on all images."""
+    """Return whether each rank trains on all images."""
     return all(len({image for batch in of_rank["batches"] for image in batch}) == images for of_rank in seen)
 
 
@@ -153,7 +153,7 @@ def batches_of_the_size(seen, case, expected):
 
 
 def _epochs(of_rank, case):
-    """The numbers of a rank's images in each epoch, in their order."""
+    """Return the numbers of a rank's images in each epoch, in their order."""
     images = [image for batch in of_rank["batches"] for image in batch]
     length = len(images) // case["EPOCHS"]
     return [images[epoch * length : (epoch + 1) * length] for epoch in range(case["EPOCHS"])]
@@ -288,7 +288,7 @@ def rank_0_prints(seen, case, expected):
 
 
 def _numbers(line):
-    """The numbers in a line of output."""
+    """Return the numbers in a line of output."""
     return [float(number.replace(",", "")) for number in NUMBER.findall(line)]
 
 
@@ -297,7 +297,7 @@ def _near(number, rate, distance=NEAR):
 
 
 def _has(line, rate):
-    """Whether one of the numbers of a line is `rate`."""
+    """Return whether one of the numbers of a line is `rate`."""
     return any(_near(number, rate, EXACT) for number in _numbers(line))
 
 

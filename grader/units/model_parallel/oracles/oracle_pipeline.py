@@ -18,7 +18,7 @@ ONES = "the gradient from the next stage is not used: call outputs.backward(grad
 
 
 def _scaled(case, own):
-    """{the sentence of a mistake in the loss: the gradients}. own: what each micro-batch adds to them."""
+    """Return {the sentence of a mistake in the loss: the gradients}. own: what each micro-batch adds to them."""
     count, right = case["micro_batches"], sum(own)
     return {
         SUMMED: count * right,

@@ -58,7 +58,7 @@ def whole(rank, ranks, case):
 
 
 def attention(rank, ranks, case):
-    """{"right" or the sentence of a mistake: the sum of the ranks' terms}, and the `bias` of the whole."""
+    """Return {"right" or the sentence of a mistake: the sum of the ranks' terms}, and the `bias` of the whole."""
     size, width, heads = case["ranks"], case["width"], case["heads"]
     made, tokens, _ = network(case, Attention, width, heads)
     mine, bias = width // size, made.out.bias.detach()
@@ -90,8 +90,8 @@ def attention(rank, ranks, case):
 
 
 def part(rank, ranks, case):
-    """The `parts` of the weight and of the bias for each rank of a group; `whole`: both as they are; and parts as
-    typical mistakes give them, `of_all`: those of each rank, if all were one group."""
+    """Return the `parts` of the weight and of the bias for each rank of a group; `whole`: both as they are; and parts
+    as typical mistakes give them, `of_all`: those of each rank, if all were one group."""
     made, size = layer(case), len(case["groups"][0]) if case.get("groups") else case["ranks"]
     tensors = {"weight": made.weight.detach(), "bias": made.bias.detach()}
     dimension = {"weight": 0 if case["bias"] else 1, "bias": 0}

@@ -5,7 +5,7 @@ from handson.pytorch.transformer import Block
 
 
 def plan(rank, ranks, case):
-    """The outputs of the whole block, and the gradient of the tokens."""
+    """Return the outputs of the whole block, and the gradient of the tokens."""
     block, tokens, upstream = network(case, Block, case["width"], case["heads"])
     outputs = block(tokens)
     outputs.backward(upstream)

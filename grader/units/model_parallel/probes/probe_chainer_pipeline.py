@@ -12,10 +12,10 @@ import chainer.functions as F
 import numpy
 
 from grader.sandbox.rank import StudentMistake
+from grader.probes.gap_code import what_is
 from grader.probes.script import Script
 from grader.units.model_parallel.probes import probe_pipeline
 from grader.units.model_parallel.stage_sizes import IMAGES
-from handson.words import a_kind
 
 
 class Part(chainer.Chain):
@@ -60,7 +60,7 @@ class Neighbours:
         )
 
     def _operation(self, messages):
-        """The name of the operation that the next of some messages belongs to."""
+        """Return the name of the operation that the next of some messages belongs to."""
         if self.backwards is not None:
             return f"B{self.backwards}"
         return f"F{sum(name[0] == 'F' for name, _ in messages)}"
@@ -119,13 +119,13 @@ def _labels(case, stage):
 
 
 def chain_list(rank, ranks, source, case):
-    """What each stage does in a step with the whole batch: as
+    """Return what each stage does in a step with the whole batch: as
     grader.units.model_parallel.probes.probe_pipeline.step."""
 
     def one(comm, part, images, labels):
         stage = Script(source, {}, function="make_stage").run(lambda names: None, comm, part)
         if not isinstance(stage, chainer.Link):
-            raise StudentMistake(f"`stage` is {a_kind(stage)}, not a link")
+            raise StudentMistake(f"`stage` is {what_is(source, 'stage', stage)}, not a link")
         if not list(stage.children()):
             raise StudentMistake("`stage` has no link: call stage.add_link(part, ...)")
         end = stage(images[0]) if comm.rank == 0 else stage()
@@ -141,7 +141,7 @@ def chain_list(rank, ranks, source, case):
 
 
 def micro_batch(rank, ranks, source, case):
-    """What each stage does in a step with micro-batches."""
+    """Return what each stage does in a step with micro-batches."""
 
     def one(comm, part, images, labels):
         with mock.patch.object(chainer.Variable, "backward", lambda end: comm.backward(end)):

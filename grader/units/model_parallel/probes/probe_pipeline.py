@@ -28,8 +28,8 @@ from handson.words import a_kind
 
 
 def my_layers(rank, ranks, source, case):
-    """The numbers of each stage's layers, for each of case["sizes"], (layers, stages): {"layers": [[[0, 1], [2]],
-    ...]}."""
+    """Return the numbers of each stage's layers, for each of case["sizes"], (layers, stages): {"layers": [[[0, 1],
+    [2]], ...]}."""
     student = GapCode(source)
     return {
         "layers": [
@@ -95,9 +95,9 @@ def labels(case):
 
 
 def step(rank, ranks, source, case):
-    """What each stage does in a step, in the order of case["operations"][stage]: {"stages": [{"loss", "gradients",
-    "inputs", "sent": [operation, to], "numbers": of these messages, "held": [operation, of how many micro-batches
-    activations are there before]}, ...]}."""
+    """Return what each stage does in a step, in the order of case["operations"][stage]: {"stages": [{"loss",
+    "gradients", "inputs", "sent": [operation, to], "numbers": of these messages, "held": [operation, of how many
+    micro-batches activations are there before]}, ...]}."""
     gap = GapCode(source)
     return {"stages": [_step(gap, source["gap"], case, stage) for stage in range(case["stages"])]}
 
@@ -191,8 +191,8 @@ def _check_held(me, stage, number, outputs):
 
 
 def torch_schedule(rank, ranks, source, case):
-    """What this rank's stage has after a step of the schedule that the gap makes: {"loss", "gradients", "kind": the
-    schedule's class}."""
+    """Return what this rank's stage has after a step of the schedule that the gap makes: {"loss", "gradients", "kind":
+    the schedule's class}."""
     join(rank, ranks)
     part = Part(case, rank)
 

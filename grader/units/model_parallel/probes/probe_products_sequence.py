@@ -14,8 +14,8 @@ SHAPE = 2, 12, 3  # images, all tokens, width; 1 to 4 ranks divide the tokens
 
 
 def numbers(case, rank, what, ranks=1):
-    """The tokens (0 and 2) or their gradients (1 and 3) that a rank gives to an operator: all of them, or its share if
-    `ranks` ranks divide them."""
+    """Return the tokens (0 and 2) or their gradients (1 and 3) that a rank gives to an operator: all of them, or its
+    share if `ranks` ranks divide them."""
     seeds = 1000 * case["seed"] + 10 * rank + what
     drawn = torch.rand(SHAPE, generator=torch.Generator().manual_seed(seeds), dtype=torch.float64)
     return drawn[:, : SHAPE[1] // ranks].clone()

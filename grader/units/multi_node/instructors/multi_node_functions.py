@@ -87,7 +87,7 @@ def _scaling(
 
 
 def _last_of_unbroken(table, least):
-    """The workers of the row before the first row that is too inefficient."""
+    """Return the workers of the row before the first row that is too inefficient."""
     return [row[0] for number, row in enumerate(table) if all(before[3] >= least for before in table[: number + 1])][-1]
 
 

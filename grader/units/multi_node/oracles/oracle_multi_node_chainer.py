@@ -10,7 +10,7 @@ from grader.units.multi_node.probes.probe_multi_node_chainer import TRAINED, tra
 
 
 def evaluation(rank, ranks, case):
-    """{"right": [loss, accuracy], the means over all images, as rank 0 should find them after the first epoch;
+    """Return {"right": [loss, accuracy], the means over all images, as rank 0 should find them after the first epoch;
     "second": after the second; sentence on a misconception: the values that it leads to after the first}."""
     model, lengths, data = _model(case), case["lengths"], list(pictures(sum(case["lengths"]), case["seed"]))
 

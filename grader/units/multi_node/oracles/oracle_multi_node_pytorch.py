@@ -6,8 +6,8 @@ from grader.units.multi_node.probes.probe_multi_node_pytorch import TRAINED, sum
 
 
 def evaluation(rank, ranks, case):
-    """{"right": [loss, accuracy] of the whole test set after the first epoch; "second": after the second; "own": of
-    each rank's part after the first; sentence on a misconception: the values that it leads to after the first}."""
+    """Return {"right": [loss, accuracy] of the whole test set after the first epoch; "second": after the second; "own":
+    of each rank's part after the first; sentence on a misconception: the values that it leads to after the first}."""
     lengths = numpy.array(case["lengths"])[:, None]
     once, twice = _sums(case, TRAINED), _sums(case, TRAINED**2)
     means = once / numpy.maximum(lengths, 1)

@@ -36,7 +36,7 @@ MOMENT = 5  # seconds in which a rank writes its stack, on a busy machine
 
 
 def run(source, counts):
-    """What the gap returns on each rank. counts: (correct, images) of each. Raises RankEnded."""
+    """Return what the gap returns on each rank. counts: (correct, images) of each. Raises RankEnded."""
     folder = Path(tempfile.mkdtemp(dir="."))
     for rank, of_rank in enumerate(counts):
         (folder / f"given{rank}").write_text(json.dumps([source, *of_rank]))
@@ -79,13 +79,13 @@ def _copy_modules(folder):
 
 
 def _last(folder, rank):
-    """What a rank has written last: {"pid", "begin", "since"}, {"returned"}, or what reported_error gives."""
+    """Return what a rank has written last: {"pid", "begin", "since"}, {"returned"}, or what reported_error gives."""
     file = folder / f"told{rank}"
     return json.loads(file.read_text()) if file.exists() else {}
 
 
 def _is_over(told):
-    """Whether a rank has finished, or has run for so long that it must be deadlocked."""
+    """Return whether a rank has finished, or has run for so long that it must be deadlocked."""
     if "pid" not in told:
         return bool(told)
     if time.monotonic() - told["since"] > LATEST:
@@ -96,7 +96,7 @@ def _is_over(told):
 
 
 def _line(folder, rank, pid):
-    """The line of the student's code in which a rank waits, or None."""
+    """Return the line of the student's code in which a rank waits, or None."""
     os.kill(pid, signal.SIGUSR1)
     latest = time.monotonic() + MOMENT
     while "_run_module_as_main\n" not in (stack := (folder / f"stack{rank}").read_text()):  # its last line

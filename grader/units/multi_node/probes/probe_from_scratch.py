@@ -36,17 +36,16 @@ LINES = 20  # that are observed of what is printed
 
 
 def accuracy(rank, ranks, source, case):
-    """What `accuracy` returns on each rank of MPI. case["counts"]: (correct, images) of each."""
+    """Return what `accuracy` returns on each rank of MPI. case["counts"]: (correct, images) of each."""
     return {"returned": mpi_ranks.run(source, case["counts"])}
 
 
 def from_scratch(rank, ranks, source, case):
-    """What `main` does, started as torchrun starts it on nodes that have case["of_node"] ranks: the images that the
-    network trains on, the size of the process group meanwhile, which layers are in evaluation mode ("asleep"), some
+    """Return what `main` does, started as torchrun starts it on nodes that have case["of_node"] ranks: the images that
+    the network trains on, the size of the process group meanwhile, which layers are in evaluation mode ("asleep"), some
     of its parameters before each step and at the end (steps + 1, numbers), the gradients of this rank's batch for these
     in each step (steps, numbers), the GPUs that it uses, whether it leaves the group, and the last lines that are
-    printed. On its clock, a step takes case["seconds"], and nothing
-    else any time."""
+    printed. On its clock, a step takes case["seconds"], and nothing else any time."""
     node, local = [(node, local) for node, of_node in enumerate(case["of_node"]) for local in range(of_node)][rank]
     os.environ |= {
         "RANK": str(rank),
@@ -143,7 +142,7 @@ def from_scratch(rank, ranks, source, case):
 
 
 def _number(image, number):
-    """The number of the image whose mark all of these numbers are, or -1."""
+    """Return the number of the image whose mark all of these numbers are, or -1."""
     return number.get(round(float(image.mean()) * MARKS), -1) if float(image.max() - image.min()) * MARKS < 0.5 else -1
 
 
@@ -161,7 +160,7 @@ def _gradient(twin, parameters, images, numbers):
 
 
 def _whole(tensor):
-    """A tensor, of which each rank may have a part, as fully_shard does it."""
+    """Return a tensor, of which each rank may have a part, as fully_shard does it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
@@ -171,7 +170,7 @@ def _some(tensors):
 
 
 def _port(rank):
-    """A free port of this machine that rank 0 has found, as text."""
+    """Return a free port of this machine that rank 0 has found, as text."""
     place = Path("port")
     if rank == 0:
         with socket.create_server(("127.0.0.1", 0)) as free:

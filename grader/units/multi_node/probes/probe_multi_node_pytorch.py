@@ -24,7 +24,7 @@ def sums(case, trained, rank):
 
 
 def evaluate(rank, ranks, source, case):
-    """`loss` and `accuracy` of `evaluate` on this rank, after each of two epochs ("found"), where the ranks have
+    """Return `loss` and `accuracy` of `evaluate` on this rank, after each of two epochs ("found"), where the ranks have
     unequal parts of the test set."""
     join(rank, ranks, case["ranks_per_node"])
     gap, found = GapCode(source), []
@@ -46,8 +46,8 @@ def evaluate(rank, ranks, source, case):
 
 
 def reported(observed):
-    """[loss, accuracy] among what an evaluator reports, {key: value}. Raises StudentMistake if one of them isn't there,
-    or twice."""
+    """Return [loss, accuracy] among what an evaluator reports, {key: value}. Raises StudentMistake if one of them isn't
+    there, or twice."""
     found = {
         name: [float(value) for key, value in observed.items() if key.endswith(name)] for name in ("loss", "accuracy")
     }

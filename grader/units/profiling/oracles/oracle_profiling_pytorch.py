@@ -20,7 +20,7 @@ from handson.training.data import enlarge
 
 
 def marks(rank, ranks, case):
-    """The parameters after each step of a training of all ranks' images as one batch, (steps, numbers)."""
+    """Return the parameters after each step of a training of all ranks' images as one batch, (steps, numbers)."""
     model, everything, trace = network(seed_of(case)), examples(case["images"], case["seed"]), []
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
     for numbers in (torch.cat(parts) for of_epoch in _epochs(case) for parts in of_epoch):
@@ -44,8 +44,8 @@ def _epochs(case):
 
 
 def training(rank, ranks, case):
-    """A training of case["ranks"] ranks, computed in one process, rank after rank: the parameters at the end, the mean
-    loss of each epoch, and the number of steps in an epoch."""
+    """Return a training of case["ranks"] ranks, computed in one process, rank after rank: the parameters at the end,
+    the mean loss of each epoch, and the number of steps in an epoch."""
     images, labels = _images(case), labels_of(case["images"])
     torch.manual_seed(seed_of(case))
     model, losses = small_network(), []
@@ -65,7 +65,7 @@ def training(rank, ranks, case):
 
 
 def _images(case):
-    """The images as the network gets them."""
+    """Return the images as the network gets them."""
     if case.get("files"):
         return decoded(case["images"], case["seed"])
     return enlarge(pictures(case["images"], case["seed"]), ENLARGED)

@@ -32,7 +32,7 @@ def waiting_every_step():
 
 
 def _run(script, steps, size, epochs):
-    """A Run whose ranks repeat their step of `steps`, with the Result of the whole training."""
+    """Return a Run whose ranks repeat their step of `steps`, with the Result of the whole training."""
     train_seconds = (
         sum(milliseconds for _, _, milliseconds in steps[0]) / 1e3 * epochs * -(-IMAGES // (BATCHSIZE * len(steps)))
     )
@@ -61,8 +61,8 @@ def _step(milliseconds):
 
 
 def _timeline(rank, step):
-    """The Timeline of a rank whose steps all consist of the same events, (name, kind, milliseconds), one after the
-    other."""
+    """Return the Timeline of a rank whose steps all consist of the same events, (name, kind, milliseconds), one after
+    the other."""
     builder, now = Builder(), 0
     for number in range(FIRST, FIRST + STEPS):
         begin = now

@@ -38,7 +38,7 @@ ENLARGED = 16  # args.size
 
 
 def steps_of(case):
-    """The number of steps that a rank makes: DistributedSampler gives each as many images."""
+    """Return the number of steps that a rank makes: DistributedSampler gives each as many images."""
     images = -(-case["images"] // case["ranks"])
     return -(-images // case["batchsize"]) * case["epochs"]
 
@@ -92,7 +92,7 @@ class Ranges:
             self.work.append((what, list(self.open)))
 
     def taken(self):
-        """What was noted since the last call."""
+        """Return what was noted since the last call."""
         # torch itself enters a range of this name
         entered = [name for name in self.entered if not name.startswith("Optimizer.")]
         found = {"entered": entered, "open": list(self.open), "work": [list(one) for one in self.work]}
@@ -141,10 +141,10 @@ class Ranges:
 
 
 def training(rank, ranks, source, case):
-    """What a script's whole `train` does: the images of each step, and those that had another's label; how often each
-    file is decompressed ("decoded"), and how many images are pooled ("made"); how often each collective is called in
-    each step ("meetings"), and how often the host reads numbers of tensors ("fetched"); the losses that it reports, and
-    the parameters at the end."""
+    """Return what a script's whole `train` does: the images of each step, and those that had another's label; how often
+    each file is decompressed ("decoded"), and how many images are pooled ("made"); how often each collective is called
+    in each step ("meetings"), and how often the host reads numbers of tensors ("fetched"); the losses that it reports,
+    and the parameters at the end."""
     seen, models, forward = Counts(case), [], ConvNet.forward
 
     def note(model, classes=10):
@@ -201,7 +201,7 @@ def layers(classes):
 
 
 def small_network():
-    """The network that a script gets for ConvNet."""
+    """Return the network that a script gets for ConvNet."""
     return nn.Sequential(*layers(10))
 
 
@@ -280,7 +280,7 @@ class Counts(TorchDispatchMode):
             yield
 
     def mislabelled(self):
-        """The numbers of the images that came with the label of another image."""
+        """Return the numbers of the images that came with the label of another image."""
         right = labels_of(self.case["images"]).tolist()
         pairs = (pair for of_step in zip(self.batches, self.labels) for pair in zip(*of_step))
         return sorted({number for number, label in pairs if number >= 0 and label != right[number]})
@@ -296,7 +296,7 @@ class Counts(TorchDispatchMode):
 
 
 def host_waits(function, arguments):
-    """Whether the host must know numbers of a tensor: for the result itself, or for its shape."""
+    """Return whether the host must know numbers of a tensor: for the result itself, or for its shape."""
     if function in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default):
         return any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in arguments[1])
     return depends_on_data(function)
@@ -338,7 +338,7 @@ def raw(images, seed):
 
 
 def decoded(images, seed):
-    """The images in the files, (images, 3, SIZE / 2, SIZE / 2), as slow_loading.py's `decode` gives them to the
+    """Return the images in the files, (images, 3, SIZE / 2, SIZE / 2), as slow_loading.py's `decode` gives them to the
     network."""
     pooled = F.avg_pool2d(raw(images, seed).float(), 2)
     return torch.stack([(image - image.mean()) / image.std() for image in pooled])

@@ -6,17 +6,17 @@ import numpy
 
 
 def single():
-    """The run of one worker."""
+    """Return the run of one worker."""
     return _run("single_gpu", 1, numpy.linspace(0.05, 0.08, 60))
 
 
 def two():
-    """The run of two workers, whose steps take longer than the slowest of two and the bytes of a ring."""
+    """Return the run of two workers, whose steps take longer than the slowest of two and the bytes of a ring."""
     return _run("rehearse", 2, numpy.linspace(0.15, 0.19, 20))
 
 
 def four():
-    """The run of four workers."""
+    """Return the run of four workers."""
     return _run("rehearse", 4, numpy.linspace(0.17, 0.21, 20))
 
 
@@ -26,7 +26,8 @@ def rate():
 
 
 def _run(name, workers, steps):
-    """What an answer may use of a handson.scaling.measured_runs.Run, whose module loads many others. steps: seconds."""
+    """Return what an answer may use of a handson.scaling.measured_runs.Run, whose module loads many others. steps:
+    seconds."""
     return SimpleNamespace(
         name=name, workers=workers, batchsize=32, steps=steps, step=float(steps.mean()), parameters=100_000
     )

@@ -88,7 +88,7 @@ def _good_enough(rates, share, best=None):
 
 
 def _down_from_the_best(rates, share):
-    """The last batch size before the first that is not good enough, from the best one down."""
+    """Return the last batch size before the first that is not good enough, from the best one down."""
     best = max(rates, key=rates.get)
     too_slow = [size for size in rates if size < best and size not in _good_enough(rates, share)]
     return min(size for size in _good_enough(rates, share) if size > max(too_slow, default=0))

@@ -10,7 +10,7 @@ from handson.words import a_kind
 
 
 def gradients(case, parameters):
-    """The gradients of some parameters in each update. Those of each are smaller than those before, so that what
+    """Return the gradients of some parameters in each update. Those of each are smaller than those before, so that what
     changes their length shows."""
     generator = torch.Generator().manual_seed(case["seed"])
     return [
@@ -20,7 +20,7 @@ def gradients(case, parameters):
 
 
 def optimizer(rank, ranks, source, case):
-    """The parameters before and after updates with given gradients: case["updates"] of them."""
+    """Return the parameters before and after updates with given gradients: case["updates"] of them."""
     trace = []
 
     def see(names):
