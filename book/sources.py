@@ -87,6 +87,8 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
         for name, function in OF_A_RUN.findall(text):
             (folder / f"figures/{name}.{function}.png").write_bytes(picture(name, function))
         text = page(text)
+        if path == "syllabus.md":  # what notebooks say has their links
+            text = text.replace("](../", "](")
         for word in ("HOURS", "NOTEBOOKS"):  # in sentences, which are translated with them
             text = text.replace(f"[{word}]", said[word])
         text = inside(text, path, known)
@@ -212,7 +214,7 @@ def syllabus(phrase=unchanged):
         rows.append(f"| [{name}](notebooks/{name}.ipynb) | {title} | {minutes} | {after} |")
         units.append(
             f"({name.replace('_', '-')})=\n### {title}\n\n"
-            f"{phrase(OF_A_UNIT).format(name=name, minutes=minutes)}\n\n{objectives.replace('](../', '](')}"
+            f"{phrase(OF_A_UNIT).format(name=name, minutes=minutes)}\n\n{objectives}"
         )
         contents.append(f"{name.split('_')[0]} {title} <notebooks/{name}>")
         total += int(minutes)

@@ -72,13 +72,13 @@ def _state(ranks, one, line):
     if _has_ended(one):
         return f"{who} {'has' if s else 'have'} ended"
     if not _message(one):
-        return f"{who} wait{s} in {_collective(one) or 'other code'}{at}"
+        return f"{who} wait{'s' * bool(s)} in {_collective(one) or 'other code'}{at}"
     what, other, _ = _message(one)
     whom = "any rank" if other is None else criteria.ranks([other])
     return (
-        f"{who} wait{s} for a message from {whom}{at}"
+        f"{who} wait{'s' * bool(s)} for a message from {whom}{at}"
         if what == RECEIVE
-        else f"{who} wait{s} until {whom} receives a message{at}"
+        else f"{who} wait{'s' * bool(s)} until {whom} receives a message{at}"
     )
 
 

@@ -29,12 +29,7 @@ CODE, ENGLISH = re.compile(r"`[^`]*`|'[^']*'"), re.compile(r"(?<![\w./=-])[a-z]{
 NUMBER = re.compile(r"[^A-Za-z]*(?: [A-Za-z -]+)?")
 APPENDED = re.compile(r"[;,:] | \(")
 MOST_APPENDED = 20
-SEPARATORS = {
-    "; ": "；",
-    ", and ": "、",
-    ", ": "、",
-    " and ": "、",
-}  # separator of a list -> separator in a wide script
+SEPARATORS = {"; ": "；", ", and ": "、", ", ": "、", " and ": "、"}  # separator of a list -> in a wide script
 PAIRS = ("()", "[]", "{}", "``", "''", '""')
 COLUMNS = re.compile(r"( {2,})")
 SENTENCES = re.compile(r"(?<=[.!?]) +")

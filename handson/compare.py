@@ -41,7 +41,7 @@ CONDITIONS = marked(
 COMMUNICATION = {  # properties that also separate rows, except the single-GPU run with which all are compared
     "network": lambda run: run.network,
     "communicator": lambda run: (
-        "" if run.communicator in USUAL["virtual" in run.device] else f"communicator {run.communicator}"
+        "" if run.communicator in USUAL["virtual" in run.device] else marked(f"communicator {run.communicator}")
     ),
     "type of gradients": lambda run: f"{run.gradients} gradients" if run.gradients else "",
     "double buffering": lambda run: "double buffering" if run.double_buffering else "",

@@ -184,7 +184,7 @@ def _draw_step(axes, account):
 
 
 def _draw_bars(axes, account):
-    kinds = {"peak": account["peak"], "most of\neach part": _most_in_step(account)}
+    kinds = {marked("peak"): account["peak"], "most of\neach part": _most_in_step(account)}
     if None not in account["predicted"].values():  # if one part is missing, the bar would look like a wrong prediction
         kinds["predicted"] = account["predicted"]
     for place, sizes in enumerate(kinds.values()):

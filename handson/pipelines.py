@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from handson import figures
 from handson.errors import OneSentence
+from handson.language import marked
 
 Operation = namedtuple("Operation", "stage name begin end")  # times in units of one forward of a stage
 Parsed = namedtuple("Parsed", "kind number chunk")
@@ -260,7 +261,7 @@ class Timeline:
         axes.set(
             xlabel=f"time [{self.unit}]",
             yticks=range(stages),
-            yticklabels=[f"stage {stage}" for stage in range(stages)],
+            yticklabels=[marked(f"stage {stage}") for stage in range(stages)],
             xlim=(0, self.end),
         )
         axes.set_title(f"{title}: {words}" if title else words, loc="left", fontsize="medium", parse_math=False)

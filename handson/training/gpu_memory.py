@@ -19,9 +19,10 @@ from handson import chosen_device, linux
 from handson.cluster.nodes import job_nodes
 from handson.errors import OneSentence
 from handson.files import written_aside
+from handson.language import marked
 from handson.sizes import words
 
-PARTS = ("parameters", "gradients", "optimizer", "activations")
+PARTS = marked(("parameters", "gradients", "optimizer", "activations"))
 # the default of --gpu-memory; `qsub -l gpu_memory=300mb` sets it
 VARIABLE = "HANDSON_GPU_MEMORY"
 LARGEST_FILE = 16 * 2**20  # bytes

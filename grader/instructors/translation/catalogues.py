@@ -123,7 +123,7 @@ def _extracted(domain):
     for path in _messages().get(domain, ()):
         yield path.as_posix(), templates((COURSE / path).read_text())
     if domain == "check_all":
-        yield "grader/display.py", [*STATUSES, *HEADINGS, "not graded", "{minutes} minutes"]
+        yield "grader/display.py", [*STATUSES, *HEADINGS, "not graded", "{minutes} minutes", "{first} and {second}"]
         for path in sorted((COURSE / REPORTS).glob("templates/*.html")):
             yield path.relative_to(COURSE).as_posix(), TOLD.findall(path.read_text())
         yield f"{REPORTS}/in_words.py", templates((COURSE / REPORTS / "in_words.py").read_text())
