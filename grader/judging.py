@@ -1,5 +1,6 @@
 """Make verdicts on a student's files: find each gap's code, run its probe in a sandbox, and apply the criteria."""
 
+import ast
 import re
 import secrets
 from contextlib import suppress
@@ -149,6 +150,7 @@ def _apply(check, cases, given, server, readable, shared=None):
     odd, hidden = "", cases[len(check.cases) :]
     seen, bad = shared or run_probes.alone(check, cases, source, server, readable)
     found = [(PASSED, message, seen[-1][2] if seen else None)] * len(check.criteria)
+    message += _power(source)
     expected = run_probes.expected(check, [case for case, _, _ in seen], server)
     for (case, observations, outcome), right in zip(seen, expected):
         unfitting = [one for one in observations if check.observed and not forms.fits(one, check.observed(case))]
@@ -182,6 +184,15 @@ def _apply(check, cases, given, server, readable, shared=None):
             for criterion, one in zip(check.criteria, found)
         ]
     return _with_needs(check, found, message), odd
+
+
+def _power(source):
+    """Return a note for a failed gap of a notebook that has `^` between numbers, else ""."""
+    with suppress(SyntaxError, ValueError):
+        nodes = ast.walk(gaps.parsed(source["code"])) if source["file"].endswith(".ipynb") else ()
+        if any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor) for node in nodes):
+            return " [`^` is no power in Python: write `**`]"
+    return ""
 
 
 def _of_another_shape(found, right):

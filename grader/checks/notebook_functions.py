@@ -258,9 +258,8 @@ def _relation(values, wanted, arguments):
 
 def _difference(differences, arguments):
     """Return by which multiple of a product of arguments all values are wrong, in a sentence, or ""."""
-    for count, chosen in (
-        (count, names) for count in range(1, 5) for names in itertools.combinations(arguments, count)
-    ):
+    factors = (itertools.combinations_with_replacement(arguments, count) for count in range(1, 5))
+    for chosen in itertools.chain.from_iterable(factors):
         product = numpy.prod([arguments[name] for name in chosen], axis=0)
         times = differences / numpy.where(product, product, numpy.nan)
         number = numpy.rint(times[0]) if numpy.isfinite(times).all() else 0

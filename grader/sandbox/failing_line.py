@@ -28,7 +28,7 @@ def values(error):
     used = [
         name for name in _loaded(frames[-1], "LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF") if name in names
     ]
-    shown = {name: _described(names[name]) for name in used if _may_be_the_cause(error, names[name])}
+    shown = {name: _described(names[name]) for name in used if name != "self" and _may_be_the_cause(error, names[name])}
     if "'NoneType'" in str(error) and (call := next((one for one in _called(frames[-1]) if one in NO_RESULT), "")):
         return f"`{call}` returns None: it writes its result into a tensor that it gets"
     return ", ".join(f"`{name}` is {what}" for name, what in list(shown.items())[:MOST])

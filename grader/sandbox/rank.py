@@ -1,5 +1,6 @@
 """One rank: a process that runs a student's code. It calls a probe and sends the observations to the watcher."""
 
+import contextlib
 import faulthandler
 import importlib
 import os
@@ -139,7 +140,8 @@ def _words(error):
     text = failing_line.without_dump(describe(error))
     reason = next((reason for words, reason in REASONS.items() if words in text), "")
     if not reason and not isinstance(error, (NameError, ImportError, SyntaxError)):
-        reason = failing_line.values(error)
+        with contextlib.suppress(Exception):  # a student's object may raise anything when it is looked at
+            reason = failing_line.values(error)
     return f"{text}: {reason}" if reason else text
 
 

@@ -136,6 +136,12 @@ def test_gradients_may_be_cleared_on_the_model_before_but_not_between_micro_batc
     assert verdict.status == PASSED if where == "before" else "only the last micro-batch counts" in verdict.message
 
 
+@pytest.mark.parametrize(("code", "noted"), [("12 * width ^ 2", True), ("12 * width", False)])
+def test_a_wrong_power_in_a_notebook_is_named(verdicts, code, noted):
+    [verdict] = verdicts("model_parallel", "06_model_parallel.ipynb", "block_parameters", f"return {code}")
+    assert verdict.status != PASSED and ("write `**`" in verdict.message) == noted
+
+
 def test_an_empty_bucket_is_refused_because_training_would_wait_for_it():
     case = {"sizes": [3, 9], "most": 24}
     assert "bucket 0 is empty" in data_parallel.full([{"buckets": [[], [1], [0]]}], case, None)
