@@ -66,7 +66,7 @@ print("their sums of exp(score):", [round(part.exp().sum().item(), 1) for part, 
 
 # %% [markdown]
 # The second half has nearly all of the weight. Fill the gap `combine` in `pytorch/attention.py`. The function `attend`
-# computes the two parts. This is its core:
+# computes one such part, its average and the logarithm of its sum. This is its core:
 
 # %%
 import inspect
@@ -134,7 +134,7 @@ def sent_bytes(way, tokens, width, ranks):
 TOKENS, HEADS, WIDTH = 2048, 4, 32  # WIDTH: numbers per token and head
 for ranks in (2, 4, 16, 64):
     shown = {
-        way: f"{score_bytes(way, TOKENS, HEADS, ranks) / 2**20:.2f} MB of scores, {sent_bytes(way, TOKENS, HEADS * WIDTH, ranks) / 2**20:.2f} MB sent"
+        way: f"{score_bytes(way, TOKENS, HEADS, ranks) / 2**20:.2f} MiB of scores, {sent_bytes(way, TOKENS, HEADS * WIDTH, ranks) / 2**20:.2f} MiB sent"
         for way in ("ring", "heads")
     }
     print(f"{ranks:2} ranks:", shown)

@@ -157,8 +157,8 @@ def test_a_rank_whose_gpu_is_full_ends_all_with_one_sentence(run):
     # mpiexec may end with that of a rank that it has killed
     assert status == 2 if run.start == "spawn" else status != 0
     sentence = (
-        r"(rank 1 on \S+|worker 1 \(GPU 1\)): virtual GPU 0 is out of memory: \w+ tried to allocate 3.9 KB, but 3.0 KB"
-        r" of 3.0 KB are free; in use are "
+        r"(rank 1 on \S+|worker 1 \(GPU 1\)): virtual GPU 0 is out of memory: \w+ tried to allocate 3.9 KiB, but 3.0 KiB"
+        r" of 3.0 KiB are free; in use are "
     )
     assert re.search(sentence, errors) and errors.count("out of memory") == 1, errors
     assert "Traceback" not in errors or run.start == "torchrun"  # it has a report of its own
@@ -247,7 +247,10 @@ def test_a_port_in_use_is_named(run):
 def test_an_mpiexec_of_another_mpi_is_named(run):
     """Its ranks would each believe to be alone. The variable is what such an mpiexec leaves in their environment."""
     sentence = refused(run, command=[sys.executable, str(run.program), "-o", str(run.out)], PMI_SIZE="2", PMI_RANK="0")
-    assert "mpiexec started 2 ranks, but each reports rank 0 of 1" in sentence and "put its mpiexec first on PATH" in sentence
+    assert (
+        "mpiexec started 2 ranks, but each reports rank 0 of 1" in sentence
+        and "put its mpiexec first on PATH" in sentence
+    )
 
 
 @start_with("spawn")
