@@ -18,6 +18,7 @@ from handson.words import ljust, rjust, width
 
 DRAWN = 8  # ranks in a figure
 NAMES_ABOVE = 1.15  # of the drawn height: position of the names of phases, above the line of the limit
+MARGIN = 1.05  # of the longest step
 ROOM_FOR_NAME = 0.13  # shortest phase with a name, as a share of the step
 ROOM_FOR_LETTER = 0.02  # shortest phase with a letter
 SHORT = {"forward": "F", "backward": "B"}
@@ -155,6 +156,8 @@ def draw(ranks):
                 axes.axhline(limit / MIB, color="black", linestyle="--", linewidth=1)
             axes.spines[["top", "right"]].set_visible(False)
         over_time.set(title=name if limit is None else f"{name}, of {words(limit)}", ylabel="memory [MiB]")
+    if longest := max((account["step"][-1][0] for _, account in shown if account["step"]), default=0):
+        grid[0][0].set_xlim(0, MARGIN * 1000 * longest)
     grid[0][0].set_ylim(0, NAMES_ABOVE * max(axes.dataLim.ymax for row in grid for axes in row))
     short = any(text.get_text() in SHORT.values() for row in grid for text in row[0].texts)
     grid[-1][0].set_xlabel("time in a step [ms]" + "; F: forward, B: backward" * short)
@@ -192,7 +195,6 @@ def _draw_step(axes, account):
                 fontsize="small",
                 bbox=dict(facecolor="white", edgecolor="none", pad=0.5),
             )
-    axes.set_xlim(0, None)
 
 
 def _draw_bars(axes, account):

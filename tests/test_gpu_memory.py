@@ -182,6 +182,14 @@ def test_all_ranks_have_one_scale_above_which_the_names_of_phases_stand(run):
     assert drawing.axes[0].get_ylim()[1] > 1.1 * 30  # MiB, the limit
 
 
+def test_the_longest_step_is_drawn_whole_wherever_it_stands(run):
+    for rank, milliseconds in enumerate((10, 100)):
+        step = [[0.001 * time, "forward", *(2**20,) * 4] for time in (0, milliseconds)]
+        gpu_memory.write(rank, account(rank=rank, step=step))
+    drawing, _ = memory.draw(memory.read([run]))
+    assert all(axes.get_xlim() == pytest.approx((0, 105)) for axes in drawing.axes[::2])
+
+
 def test_all_ranks_have_one_scale_of_time_on_which_short_phases_have_letters(run):
     step = [[0.001 * time, phase, *(2**20,) * 4] for time, phase in ((0, "forward"), (10, "backward"), (90, "forward"))]
     (gpu_memory.folder / "memory_rank1.json").unlink()

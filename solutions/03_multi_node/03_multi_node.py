@@ -478,9 +478,9 @@ check("multi_node", "allreduce_seconds")
 # !cd {FOLDER} && OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 from_scratch.py
 
 # %% [markdown]
-# The speed-up is usually lower than that of your jobs, and two ranks can even be slower than one. The images are small
-# here (64 pixels): a step takes only some milliseconds, and its all-reduce is a large part of it. These runs also take
-# only a few seconds, so other programs can change the result.
+# The speed-up is usually lower than that of your jobs. The images are small here (64 pixels): a step takes only some
+# milliseconds, and its all-reduce is a large part of it. Other programs also change such short runs more: on a busy
+# machine, two ranks can even be slower than one.
 
 # %%
 check("multi_node", "from_scratch.py")

@@ -256,9 +256,10 @@ for method, [result] in saving.items():
 
 # %% [markdown]
 # The losses are equal, so all methods train the same network. Accumulation costs little time if a micro-batch keeps the
-# GPU busy. Here it does not: a part has only 16 or 8 images, and its operations are so small that starting them takes a
-# large share of the time. Checkpointing costs one more forward, but it helps even if the activations of a single image do not fit. PyTorch's own `checkpoint` works
-# like yours, and also repeats the random numbers of dropout. Neither method reduces the memory of the parameters and the optimizer state.
+# GPU busy. Here it does not: a part has only 16 or 8 images, and its operations are so small that starting them, and
+# counting their tensors, takes a large share of the time. Checkpointing costs one more forward, but it helps even if
+# the activations of a single image do not fit. PyTorch's own `checkpoint` works like yours, and also repeats the random
+# numbers of dropout. Neither method reduces the memory of the parameters and the optimizer state.
 
 # %%
 check("model_parallel", "checkpointed_bytes", "prediction_slower", "save_memory.py")
@@ -416,10 +417,10 @@ model_parallel.against_ranks(
 
 # %% [markdown]
 # By default, DDP keeps buckets in addition to the gradients, which doubles their memory (`gradient_as_bucket_view=True`
-# avoids this). `torch-zero` runs with DDP, so it has the buckets, too. Your ZeRO keeps all gradients in one tensor, which also serves as the bucket. For a short time, it needs
-# a second tensor: the mean gradients of its shard. With one rank, there is only one shard, so ZeRO saves nothing. At 2
-# ranks, Adam's state is as large as the parameters; it needs less from 3 ranks on. The next figure shows the memory of rank 0 during one
-# step with two ranks:
+# avoids this). `torch-zero` runs with DDP, so it has the buckets, too. Your ZeRO keeps all gradients in one tensor,
+# which also serves as the bucket. For a short time, it needs a second tensor: the mean gradients of its shard. With one
+# rank, there is only one shard, so ZeRO saves nothing. At 2 ranks, Adam's state is as large as the parameters; it needs
+# less from 3 ranks on. The next figure shows the memory of rank 0 during one step with two ranks:
 
 # %%
 folders = [f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "zero")]
