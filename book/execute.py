@@ -27,7 +27,8 @@ from book import puzzles
 from grader import gaps
 from grader.course import UNITS
 from grader.exercises import ROOT, folder_of_notebook, given_out, solution, solved
-from grader.instructors.release import build, notebook
+from grader.instructors.release import build, closing_checks, notebook
+from handson.notebook import contents
 
 RUNS = ROOT / "book/runs"
 WORK = ROOT / "build/book"
@@ -42,6 +43,7 @@ READS = re.compile(
 )  # such a cell shows scripts: those with gaps, no answers
 PACKAGES = re.compile(r"[~/][\w./@+-]*/site-packages")  # the folder of all installed packages
 SCRIPTS = [part.file for parts in UNITS.values() for part in parts if part.file.startswith("exercises/")]
+OTHER_TRACK = {"pytorch": "chainer", "chainer": "pytorch"}
 KEY = "depends_on"  # the key in a run's metadata for the hash of its code
 ENDINGS = (".py", ".sh")  # a change of such a file may change a run
 
@@ -59,7 +61,10 @@ def _filled(source):
 
 def key(name):
     """Return a hash of all code on which the outputs of a notebook depend."""
-    return key_of(filled(name), ROOT / "solutions" / folder_of_notebook(name))
+    document = filled(name)
+    if any("contents.show()" in cell.source for cell in document.cells):  # it prints the heads of all notebooks
+        document.cells.append(nbformat.v4.new_code_cell(repr(contents.rows(ROOT / "notebooks"))))
+    return key_of(document, ROOT / "solutions" / folder_of_notebook(name))
 
 
 def key_of(document, folder):
@@ -119,10 +124,11 @@ def _source(name):
     return solution(f"notebooks/{name}.ipynb").read_text()
 
 
-def _fill(names):
-    """Write all scripts into the course with filled gaps, except those with these names, which keep their gaps."""
+def _fill(names, empty=None):
+    """Write all scripts into the course with filled gaps, except those with these names and those of the track `empty`,
+    which keep their gaps."""
     for file in SCRIPTS:
-        text = given_out(file).text if Path(file).name in names else solved(file)
+        text = given_out(file).text if Path(file).name in names or f"/{empty}/" in file else solved(file)
         (WORK / TOP / file).write_text(text)
 
 
@@ -132,6 +138,7 @@ def execute(name):
     import nbclient
 
     folder, run, depends_on = course(), filled(name), key(name)
+    track = next(iter(re.findall(r'^TRACK = "(\w+)"', _source(name), re.MULTILINE)), None)
     given = {script for other in NOTEBOOKS for pair in FIXED.findall(_source(other)) for script in pair if script}
     _fill(given)
 
@@ -141,9 +148,11 @@ def execute(name):
             _fill(given)
         if READS.search(cell.source):
             _fill({Path(file).name for file in SCRIPTS})
+        elif closing_checks(cell.source):  # of both tracks, the check would show the one with more gaps
+            _fill(given, OTHER_TRACK.get(track))
 
     def after(cell, cell_index, **_):
-        if READS.search(cell.source):
+        if READS.search(cell.source) or closing_checks(cell.source):
             _fill(given)
 
     client = nbclient.NotebookClient(

@@ -142,12 +142,10 @@ def _kernel_seconds(step, device):
 def copies(size=256, batchsize=128):
     """Return name -> seconds of a step that also copies a batch to the GPU, for several ways to copy, or {} without a
     GPU."""
-    return measure.on_gpus(_copies, size, batchsize)[0]
+    return measure.on_gpus(_copies, size, batchsize)[0] if torch.cuda.is_available() else {}
 
 
 def _copies(device, rank, workers, size, batchsize):
-    if device.type == "cpu":
-        return {}
     model = get_model(usual_model(), 10).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
     pageable = torch.rand(batchsize, 3, size, size), torch.randint(10, (batchsize,))

@@ -111,9 +111,10 @@ class Result:
         return usage.disturbance(self.usage, self.workers)
 
 
-def throughput_line(throughput, images, seconds):
-    """Return the last line of every training run, for a throughput in images/s, in the lecture's form."""
-    return f"Throughput: {throughput} [images/sec.] ({images} / {seconds})"
+def throughput_line(throughput, images, seconds, counted="images"):
+    """Return the last line of every training run, for a throughput in images/s, in the lecture's form. counted: what a
+    batch consists of, if not of images."""
+    return f"Throughput: {throughput} [{counted}/sec.] ({images} / {seconds})"
 
 
 def write(result, out_dir):
@@ -223,7 +224,7 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
         speak(f"Warning: {disturbance}.", file=sys.stderr, flush=True)  # standard output is the lecture's
     if equal_ranks.problem:
         speak(f"Warning: {equal_ranks.problem}", file=sys.stderr, flush=True)
-    print(throughput_line(throughput, images, seconds), flush=True)
+    print(throughput_line(throughput, images, seconds, getattr(args, "counted", "images")), flush=True)
     run = {
         name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr")
     }

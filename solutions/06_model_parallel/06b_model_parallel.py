@@ -347,8 +347,8 @@ ranks.stop()
 # other direction, two ranks split the images. The network between the nodes is slow, but inside a node it is fast. What should the two ranks of
 # one node split: the model, or the images?
 #
-# The bytes decide. Ranks that split a model send the tokens of each block. Ranks that split the images send their gradients once in each step,
-# but only the gradients of their part of the model.
+# The bytes decide. Ranks that split a model send the activations of all tokens, in each block. Ranks that split the images send their gradients
+# once in each step, but only the gradients of their part of the model.
 
 
 # %%
@@ -524,10 +524,10 @@ model_parallel.activations(folders, held_bytes, stages=4, micro_batches=8)
 # %% [markdown]
 # The stages differ because 10 layers cannot be divided evenly among 4 stages. Also, the patches and the head hold much less than a block.
 #
-# A batch of 64 images does not fit one GPU of 32 MB. Together, two GPUs of 16 MB can hold it:
+# A batch of 64 images does not fit one GPU of 32 MiB. Together, two GPUs of 16 MiB can hold it:
 
 # %%
-options = "--epoch 1 --method 1f1b --batchsize 64 --gpu-memory 16MB"
+options = "--epoch 1 --method 1f1b --batchsize 64 --gpu-memory 16MiB"
 run("train_pipeline.py", "fits_in_two", options, ranks=2)
 memory.picture([f"{FOLDER}/results/fits_in_two/1f1b_0"])
 
