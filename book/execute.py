@@ -10,10 +10,12 @@ changed since; a change of their texts does not matter.
 import ast
 import base64
 import functools
+import getpass
 import hashlib
 import io
 import os
 import re
+import shutil
 import sys
 import sysconfig
 import time
@@ -40,8 +42,11 @@ FIXED = re.compile(r'"(?P<name>\w+\.py)", "after"|^check\(.*"(?P<checked>hanging
 READS = re.compile(
     r"^!(?:cd \S+ && )?(?:cat|diff|grep|sed)\b", re.MULTILINE
 )  # such a cell shows scripts: those with gaps, no answers
+USER = re.compile(rf"(?<=\S ){re.escape(getpass.getuser())} {{8,}}")  # in a column of qstat
+STUDENT = "student"
 PACKAGES = re.compile(r"[~/][\w./@+-]*/site-packages")  # the folder of all installed packages
 SCRIPTS = [part.file for parts in UNITS.values() for part in parts if part.file.startswith("exercises/")]
+DISTURBED = re.compile(r"^.*\bother programs took (?:up to )?(\d+) % of .*\n?", re.MULTILINE | re.IGNORECASE)
 KEY = "depends_on"  # in the metadata of a run: a hash of what its outputs depend on
 ENDINGS = (".py", ".sh")  # of files whose change changes a run
 
@@ -103,6 +108,22 @@ def why_old(name):
     return None
 
 
+def shows(code):
+    """Whether a cell calls something, and so probably prints or draws, instead of only defining something."""
+    try:
+        statements = ast.parse(code).body
+    except SyntaxError:  # a command for the shell
+        return True
+    called = (one for one in statements if not isinstance(one, ast.FunctionDef | ast.ClassDef))
+    return any(isinstance(node, ast.Call) for one in called for node in ast.walk(one))
+
+
+def disturbed(run):
+    """Of each cell of a run that says that other programs took the cores: their largest share in percent."""
+    printed = ("".join(output.get("text", "") for output in cell.get("outputs", ())) for cell in run.cells)
+    return [max(map(int, found)) for text in printed if (found := DISTURBED.findall(text))]
+
+
 def course():
     """Write what students get in exercises/ and notebooks/ into build/book; return its folder. Results of earlier
     notebooks stay: later ones read them."""
@@ -155,7 +176,7 @@ def execute(name):
         on_cell_executed=after,
     )
     (folder / f"notebooks/{name}.ipynb").write_text(nbformat.writes(run))  # a check compares the file with the kernel
-    client.execute(env=_environment())
+    client.execute(env=_environment(name))
     seconds = {number: _seconds(cell) for number, cell in enumerate(run.cells) if cell.cell_type == "code"}
     failures = [output for cell in run.cells for output in cell.get("outputs", ()) if output.output_type == "error"]
     place = (WORK if failures else RUNS) / f"{name}.ipynb"
@@ -165,10 +186,15 @@ def execute(name):
     return seconds
 
 
-def _environment():
-    """The environment of the kernel: it finds the commands of this Python, and its jobs are its own."""
+def _environment(name):
+    """The environment of the kernel: it finds the commands of this Python, and its jobs are its own. The first notebook
+    lists its jobs: they begin at number 1, as a student's do."""
+    home = WORK / "pbs"
+    if name == NOTEBOOKS[0]:
+        home = WORK / "pbs_of_first"
+        shutil.rmtree(home, ignore_errors=True)
     programs = sysconfig.get_path("scripts")
-    return os.environ | {"HANDSON_PBS_HOME": str(WORK / "pbs"), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    return os.environ | {"HANDSON_PBS_HOME": str(home), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 
 def _seconds(cell):
@@ -205,9 +231,10 @@ def tidy(run, depends_on):
 
 
 def _of_any_machine(text):
-    """A text in which the course is in the home folder of its user."""
+    """A text in which the course is in the home folder of its user, and the owner of a job has the name of no one."""
     for path, name in ((WORK / TOP, f"~/{TOP}"), (WORK, "~"), (ROOT, f"~/{TOP}")):
         text = text.replace(str(path), name)
+    text = USER.sub(lambda found: f"{STUDENT:{len(found[0])}}", text)
     return PACKAGES.sub(f"~/{TOP}/.venv/lib/site-packages", text)
 
 
@@ -230,6 +257,12 @@ def main(names):
             failed = True
             continue
         print(f"{name}: {(time.monotonic() - begin) / 60:.1f} minutes", flush=True)
+        if shares := disturbed(run_of(name)):
+            print(
+                f"    {len(shares)} cells say that other programs took up to {max(shares)} % of the cores: run"
+                f" `make book-runs ARGS={name}` again while this machine does nothing else",
+                flush=True,
+            )
         for number, took in seconds.items():
             if took > LONG:
                 print(f"    cell {number}: {took:.0f} s", flush=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import nbformat
 
-from book import drawings, execute, moving, reference, vocabulary
+from book import drawings, execute, folding, moving, reference, vocabulary
 from grader.exercises import ROOT, given_out
 from grader.instructors.release import notebook
 from handson.labels import font_of
@@ -38,9 +38,15 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*
 OF_A_RUN = re.compile(r"figures/(\w+)\.(\w+)\.png")  # a picture of a notebook's run: by what function it was drawn
 MINUTES = re.compile(r"In about (\d+) minutes")
 REAL_RUN = """```{{note}}
-The outputs below are those of a real run on a machine with {cores} cores. Your times and accuracies will differ.
-The gaps are yours to fill: `make lab` opens this notebook, `notebooks/{name}.ipynb`.
+The outputs below are those of a real run on a machine with {cores} cores, in which the gaps were filled and the puzzles
+solved; so some figures show the answer. Your times and accuracies will differ.{disturbed}
+
+The gaps are yours to fill: `make lab` opens this notebook,
+{{download}}`notebooks/{name}.ipynb <../files/{name}.ipynb>`.
 ```"""
+DISTURBED = """
+While the notebook ran, other programs took up to {percent} % of the cores, so some of its times are unreliable."""
+FOLDED = "{lines} lines of output, which end with:"
 
 # A browser takes each letter from the first font of the list that has it, and loads the last one only if it must.
 LETTERS = """@font-face { font-family: Letters; src: url("[FILE]"); font-display: block; }
@@ -83,7 +89,9 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
             (folder / f"figures/{name}.{function}.png").write_bytes(picture(name, function))
         text = inside(page(text), path, known)
         _write(folder / path, vocabulary.glossary(text) if path == "docs/glossary.md" else text)
-    facts = {"title": phrase(TITLE), "terms": vocabulary.terms((folder / "docs/glossary.md").read_text())}
+    facts = {"title": phrase(TITLE), "folded": phrase(FOLDED)}
+    facts |= {"terms": vocabulary.terms((folder / "docs/glossary.md").read_text())}
+    facts |= {"marked": vocabulary.ambiguous(texts["docs/glossary.md"], page(texts["docs/glossary.md"]))}
     _write(folder / "book.json", json.dumps(facts, ensure_ascii=False))
     for path in (path for pattern in OF_THE_COURSE for path in ROOT.glob(pattern) if path.suffix != ".md"):
         _copy(path, folder / path.relative_to(ROOT))
@@ -93,11 +101,15 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
     for name in execute.NOTEBOOKS:
         if problem := execute.why_old(name):
             say(f"Note: {problem}")
+            for cell in lacking(name):
+                say(f"    A cell has no output: {cell.source.rstrip().splitlines()[-1].strip()}")
         shown = document(with_outputs(name, solutions))
         for cell in shown.cells:
             if cell.cell_type == "markdown":
                 cell.source = inside(cell.source, f"notebooks/{name}.ipynb", known)
         _write(folder / f"notebooks/{name}.ipynb", nbformat.writes(shown))
+        given = nbformat.reads(notebook(given_out(f"notebooks/{name}.ipynb").text), as_version=4)
+        _write(folder / f"files/{name}.ipynb", nbformat.writes(document(given)))
 
 
 def letters(language, folder):
@@ -145,26 +157,55 @@ def with_outputs(name, solutions=False, note=True):
     """A notebook as students get it, or with its solutions, and with the outputs of its run. A cell whose code is not
     that of the run has no output. note: say below the title that this is a run."""
     filled, run = execute.filled(name), execute.run_of(name)
-    outputs = {}  # code -> the outputs of its cells, in their order
-    for cell in run.cells if run else ():
-        if cell.cell_type == "code":
-            outputs.setdefault(execute.meaning(cell.source), []).append(cell.outputs)
     text = given_out(f"notebooks/{name}.ipynb").text
     shown = filled if solutions else nbformat.reads(notebook(text), as_version=4)
-    for ran, cell in zip(filled.cells, shown.cells, strict=True):
+    for outputs, cell in zip(_outputs(filled, run), shown.cells, strict=True):
         if cell.cell_type == "code":
-            kept = outputs.get(execute.meaning(ran.source))
-            cell.outputs = kept.pop(0) if kept else []
+            cell.outputs = _undisturbed(outputs or [])
             cell.metadata |= _alternative_text(cell.outputs)
             cell.execution_count = None
+            if not execute.READS.search(cell.source):
+                cell.metadata["tags"] = [*cell.metadata.get("tags", ()), folding.LOG]
     for cell in shown.cells[1:]:
         if cell.cell_type == "markdown":  # a page has one title
             cell.source = re.sub(r"^# ", "## ", cell.source, flags=re.MULTILINE)
     if run and note:
-        words = REAL_RUN.format(name=name, cores=run.metadata["cores"])
-        shown.cells.insert(1, nbformat.v4.new_markdown_cell(words, id="real-run"))
+        shown.cells.insert(1, nbformat.v4.new_markdown_cell(_note(name, run), id="real-run"))
     shown.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
     return shown
+
+
+def _outputs(filled, run):
+    """The outputs of each cell of a notebook in its run; None for a cell whose code is not that of the run."""
+    outputs = {}  # code -> the outputs of its cells, in their order
+    for cell in run.cells if run else ():
+        if cell.cell_type == "code":
+            outputs.setdefault(execute.meaning(cell.source), []).append(cell.outputs)
+    for cell in filled.cells:
+        kept = outputs.get(execute.meaning(cell.source)) if cell.cell_type == "code" else None
+        yield kept.pop(0) if kept else None
+
+
+def lacking(name):
+    """The cells of a notebook that print or draw, and have no output, because their code is not that of the run."""
+    filled = execute.filled(name)
+    cells = zip(_outputs(filled, execute.run_of(name)), filled.cells, strict=True)
+    return [cell for found, cell in cells if cell.cell_type == "code" and found is None and execute.shows(cell.source)]
+
+
+def _note(name, run):
+    """The note that the outputs are those of a run; it says once that other programs disturbed it."""
+    shares = execute.disturbed(run)
+    disturbed = DISTURBED.format(percent=max(shares)) if shares else ""
+    return REAL_RUN.format(name=name, cores=run.metadata["cores"], disturbed=disturbed)
+
+
+def _undisturbed(outputs):
+    """The outputs of a cell without the lines that say that other programs disturbed it."""
+    for output in outputs:
+        if "text" in output:
+            output.text = execute.DISTURBED.sub("", output.text)
+    return [output for output in outputs if output.get("text", "some")]
 
 
 def picture(name, function):

@@ -75,7 +75,7 @@
                     const arrived = sent && sent[(rank + count - 1) % count] === part;
                     const kind = whole ? "whole" : inside.length > 1 ? "some" : "own";
                     make(svg, "rect", { x, y, width: box, height: 34, rx: 5, class: `part ${kind}${arrived ? " new" : ""}` });
-                    make(svg, "text", { x: x + box / 2, y: y + 22, class: "part-text" }, inside.join(box > 18 * count ? "+" : ""));
+                    make(svg, "text", { x: x + box / 2, y: y + 22, class: `part-text ${kind}` }, inside.join(box > 18 * count ? "+" : ""));
                 });
                 if (sent) {
                     const y = 34 + 44 * sent[rank] + 17, from = x + box + 3;
