@@ -42,7 +42,7 @@ FIXED = re.compile(r'"(?P<name>\w+\.py)", "after"|^check\(.*"(?P<checked>hanging
 READS = re.compile(
     r"^!(?:cd \S+ && )?(?:cat|diff|grep|sed)\b", re.MULTILINE
 )  # such a cell shows scripts: those with gaps, no answers
-USER = re.compile(rf"(?<=\S ){re.escape(getpass.getuser())} {{8,}}")  # in a column of qstat
+USER = re.compile(rf"(?<= ){re.escape(getpass.getuser())} {{2,}}")  # in a column of qstat
 STUDENT = "student"
 PACKAGES = re.compile(r"[~/][\w./@+-]*/site-packages")  # the folder of all installed packages
 SCRIPTS = [part.file for parts in UNITS.values() for part in parts if part.file.startswith("exercises/")]

@@ -8,6 +8,7 @@ text that students get, and the outputs of its run (book/execute.py).
 
 import argparse
 import base64
+import copy
 import functools
 import json
 import os
@@ -202,10 +203,11 @@ def _note(name, run):
 
 def _undisturbed(outputs):
     """The outputs of a cell without the lines that say that other programs disturbed it."""
-    for output in outputs:
+    shown = copy.deepcopy(outputs)
+    for output in shown:
         if "text" in output:
             output.text = execute.DISTURBED.sub("", output.text)
-    return [output for output in outputs if output.get("text", "some")]
+    return [output for output in shown if output.get("text", "some")]
 
 
 def picture(name, function):
