@@ -42,8 +42,6 @@ FIXED = re.compile(r'"(?P<name>\w+\.py)", "after"|^check\(.*"(?P<checked>hanging
 READS = re.compile(
     r"^!(?:cd \S+ && )?(?:cat|diff|grep|sed)\b", re.MULTILINE
 )  # such a cell shows scripts: those with gaps, no answers
-USER = re.compile(rf"(?<= ){re.escape(getpass.getuser())} {{2,}}")  # in a column of qstat
-STUDENT = "student"
 PACKAGES = re.compile(r"[~/][\w./@+-]*/site-packages")  # the folder of all installed packages
 SCRIPTS = [part.file for parts in UNITS.values() for part in parts if part.file.startswith("exercises/")]
 DISTURBED = re.compile(r"^.*\bother programs took (?:up to )?(\d+) % of .*\n?", re.MULTILINE | re.IGNORECASE)
@@ -234,7 +232,8 @@ def _of_any_machine(text):
     """A text in which the course is in the home folder of its user, and the owner of a job has the name of no one."""
     for path, name in ((WORK / TOP, f"~/{TOP}"), (WORK, "~"), (ROOT, f"~/{TOP}")):
         text = text.replace(str(path), name)
-    text = USER.sub(lambda found: f"{STUDENT:{len(found[0])}}", text)
+    owner = rf"(?<= ){re.escape(getpass.getuser())} {{2,}}"  # in a column of qstat
+    text = re.sub(owner, lambda found: f"{'student':{len(found[0])}}", text)
     return PACKAGES.sub(f"~/{TOP}/.venv/lib/site-packages", text)
 
 

@@ -5,19 +5,18 @@ from sphinx.transforms import SphinxTransform
 
 from book import folding
 
-words = ""  # of folding.summary, in the language of the book
+words = ""  # of folding.folded, in the language of the book
 
 
 class FoldedLogs(SphinxTransform):
     default_priority = 300
 
     def apply(self):
-        for cell in self.document.findall(nodes.container):
-            if f"tag_{folding.LOG}" not in cell["classes"]:
-                continue
-            for block in list(cell.findall(nodes.literal_block)):
-                if "stream" in block["classes"] and (before := folding.summary(block.astext(), words)):
-                    block.replace_self([_html(before), block, _html("</details>")])
+        for block in list(self.document.findall(nodes.literal_block)):
+            if "stream" in block["classes"] and (parts := folding.parts(block.astext())):
+                first, last = parts
+                shown = nodes.literal_block(last, last, **block.attributes)
+                block.replace_self([nodes.raw("", folding.folded(first, words), format="html"), shown])
 
 
 class FiguresLeadToFiles(SphinxTransform):
@@ -29,7 +28,3 @@ class FiguresLeadToFiles(SphinxTransform):
         for picture in self.document.findall(nodes.image):
             if not {"width", "scale"} & picture.attributes.keys():
                 picture["width"] = "100%"
-
-
-def _html(text):
-    return nodes.raw("", text, format="html")

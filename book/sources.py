@@ -19,7 +19,7 @@ from pathlib import Path
 
 import nbformat
 
-from book import drawings, execute, folding, moving, reference, vocabulary
+from book import drawings, execute, moving, reference, vocabulary
 from grader.exercises import ROOT, given_out
 from grader.instructors.release import notebook
 from handson.labels import font_of
@@ -47,7 +47,7 @@ The gaps are yours to fill: `make lab` opens this notebook,
 ```"""
 DISTURBED = """
 While the notebook ran, other programs took up to {percent} % of the cores, so some of its times are unreliable."""
-FOLDED = "{lines} lines of output, which end with:"
+FOLDED = "{lines} more lines of output"
 
 # A browser takes each letter from the first font of the list that has it, and loads the last one only if it must.
 LETTERS = """@font-face { font-family: Letters; src: url("[FILE]"); font-display: block; }
@@ -165,8 +165,6 @@ def with_outputs(name, solutions=False, note=True):
             cell.outputs = _undisturbed(outputs or [])
             cell.metadata |= _alternative_text(cell.outputs)
             cell.execution_count = None
-            if not execute.READS.search(cell.source):
-                cell.metadata["tags"] = [*cell.metadata.get("tags", ()), folding.LOG]
     for cell in shown.cells[1:]:
         if cell.cell_type == "markdown":  # a page has one title
             cell.source = re.sub(r"^# ", "## ", cell.source, flags=re.MULTILINE)

@@ -207,17 +207,18 @@ def test_each_notebook_page_leads_to_the_notebook_that_students_get(collected):
         ]
 
 
-def test_a_long_log_is_folded_and_shows_its_last_line():
-    words = "{lines} lines, the last:"
-    assert folding.summary("a\n" * folding.LONG, words) is None
-    found = folding.summary("a\n" * folding.LONG + "<1 s>\n\n", words)
-    assert f"{folding.LONG + 1} lines, the last: <code>&lt;1 s&gt;</code></summary>" in found
+def test_a_long_log_is_folded_up_to_the_last_line_of_its_last_run():
+    log = "Start a training script using <2> GPUs.\n" + "epoch 1\n" * folding.LONG + "Throughput: 1\n"
+    first, last = folding.parts(f"{log}{log}predicted 2\n\n")
+    assert last == "Throughput: 1\npredicted 2"
+    assert f"{first}\n{last}\n" == f"{log}{log}predicted 2\n"
+    shown = folding.folded(first, "{lines} lines")
+    assert f"<summary>{2 * folding.LONG + 3} lines</summary>" in shown and "&lt;2&gt;" in shown
 
 
-def test_a_script_that_a_cell_shows_is_not_folded():
-    for cell in sources.with_outputs("05b_communication").cells:
-        if cell.cell_type == "code":
-            assert ("log" in cell.metadata.get("tags", ())) != bool(execute.READS.search(cell.source))
+def test_a_short_log_and_a_script_that_a_cell_shows_are_not_folded():
+    assert folding.parts("Start a training script using 2 GPUs.\nThroughput: 1\n") is None
+    assert folding.parts("import torch\n" * 50) is None
 
 
 def test_links_to_files_that_the_book_lacks_are_words():
