@@ -12,12 +12,12 @@ from sphinx.util import logging
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from book import links, offline, sources  # noqa: E402
+from book import layout, links, offline, sources  # noqa: E402
 from handson.language import marked  # noqa: E402
 
 project = "Hands-on distributed deep learning"
 extensions = ["myst_nb", "sphinx_copybutton"]
-exclude_patterns = []
+exclude_patterns = ["files"]  # for downloads only
 templates_path = [str(HERE / "templates")]
 
 html_theme = "furo"
@@ -25,6 +25,7 @@ html_static_path = [str(HERE / "static")]
 html_css_files = ["book.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_search_scorer = str(HERE / "static/search.js")
 html_show_search_summary = False  # a browser fetches no summaries from the disk
 html_show_copyright = False
 html_math_renderer = "mathml"
@@ -50,7 +51,8 @@ def setup(app):
     app.connect("builder-inited", _begin)
     app.connect("html-page-context", _moving)
     app.connect("build-finished", _look)
-    app.add_transform(links.GlossaryLinks)
+    for transform in (links.GlossaryLinks, layout.FoldedLogs, layout.FiguresLeadToFiles):
+        app.add_transform(transform)
 
 
 def _speak(app):
@@ -78,7 +80,8 @@ def _block(translator, node):
 
 def _begin(app):
     facts = json.loads((Path(app.srcdir) / "book.json").read_text())
-    links.terms = facts["terms"]
+    links.terms, links.marked = set(facts["terms"]), set(facts["marked"])
+    layout.words = facts["folded"]
     app.config.html_title = facts["title"]
     app.config.html_static_path.append(str(Path(app.srcdir) / "static"))
     if (Path(app.srcdir) / "static/letters.css").exists():

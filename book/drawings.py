@@ -31,7 +31,8 @@ def write(folder, phrase=lambda text: text):
         (folder / f"{name}.png").write_bytes(getattr(drawings, name)().data)
     for draw in (sharding, alpha_beta, one_bit, pipeline, ring):
         with matplotlib.rc_context(style):
-            draw(phrase).savefig(folder / f"{draw.__name__}.svg", metadata={"Date": None})
+            drawing, path = draw(phrase), folder / f"{draw.__name__}.svg"
+            drawing.savefig(path, metadata={"Date": None}, transparent=True)
 
 
 def sharding(phrase):

@@ -10,10 +10,12 @@ changed since; a change of their texts does not matter.
 import ast
 import base64
 import functools
+import getpass
 import hashlib
 import io
 import os
 import re
+import shutil
 import sys
 import sysconfig
 import time
@@ -44,6 +46,7 @@ READS = re.compile(
 PACKAGES = re.compile(r"[~/][\w./@+-]*/site-packages")  # the folder of all installed packages
 SCRIPTS = [part.file for parts in UNITS.values() for part in parts if part.file.startswith("exercises/")]
 OTHER_TRACK = {"pytorch": "chainer", "chainer": "pytorch"}
+DISTURBED = re.compile(r"^.*\bother programs took (?:up to )?(\d+) % of .*\n?", re.MULTILINE | re.IGNORECASE)
 KEY = "depends_on"  # the key in a run's metadata for the hash of its code
 ENDINGS = (".py", ".sh")  # a change of such a file may change a run
 
@@ -109,6 +112,22 @@ def why_old(name):
     return None
 
 
+def shows(code):
+    """Whether a cell calls something, and so probably prints or draws, instead of only defining something."""
+    try:
+        statements = ast.parse(code).body
+    except SyntaxError:  # a command for the shell
+        return True
+    called = (one for one in statements if not isinstance(one, ast.FunctionDef | ast.ClassDef))
+    return any(isinstance(node, ast.Call) for one in called for node in ast.walk(one))
+
+
+def disturbed(run):
+    """Of each cell of a run that says that other programs took the cores: their largest share in percent."""
+    printed = ("".join(output.get("text", "") for output in cell.get("outputs", ())) for cell in run.cells)
+    return [max(map(int, found)) for text in printed if (found := DISTURBED.findall(text))]
+
+
 def course():
     """Write what students get in exercises/ and notebooks/ into build/book; return its folder. Results of earlier
     notebooks stay: later ones read them."""
@@ -165,7 +184,7 @@ def execute(name):
         on_cell_executed=after,
     )
     (folder / f"notebooks/{name}.ipynb").write_text(nbformat.writes(run))  # a check compares the file with the kernel
-    client.execute(env=_environment())
+    client.execute(env=_environment(name))
     seconds = {number: _seconds(cell) for number, cell in enumerate(run.cells) if cell.cell_type == "code"}
     failures = [output for cell in run.cells for output in cell.get("outputs", ()) if output.output_type == "error"]
     place = (WORK if failures else RUNS) / f"{name}.ipynb"
@@ -175,10 +194,15 @@ def execute(name):
     return seconds
 
 
-def _environment():
-    """Return the environment of the kernel: it finds the commands of this Python, and its jobs are its own."""
+def _environment(name):
+    """Return the environment of the kernel: it finds the commands of this Python, and its jobs are its own. The first
+    notebook lists its jobs: they begin at number 1, as a student's do."""
+    home = WORK / "pbs"
+    if name == NOTEBOOKS[0]:
+        home = WORK / "pbs_of_first"
+        shutil.rmtree(home, ignore_errors=True)
     programs = sysconfig.get_path("scripts")
-    return os.environ | {"HANDSON_PBS_HOME": str(WORK / "pbs"), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    return os.environ | {"HANDSON_PBS_HOME": str(home), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 
 def _seconds(cell):
@@ -215,9 +239,12 @@ def tidy(run, depends_on):
 
 
 def _of_any_machine(text):
-    """Return a text with the course's folder replaced by one that every machine could have."""
+    """Return a text with the course's folder replaced by one that every machine could have, and with another name for
+    the owner of a job."""
     for path, name in ((WORK / TOP, f"~/{TOP}"), (WORK, "~"), (ROOT, f"~/{TOP}")):
         text = text.replace(str(path), name)
+    owner = rf"(?<= ){re.escape(getpass.getuser())} {{2,}}"  # in a column of qstat
+    text = re.sub(owner, lambda found: f"{'student':{len(found[0])}}", text)
     return PACKAGES.sub(f"~/{TOP}/.venv/lib/site-packages", text)
 
 
@@ -240,6 +267,12 @@ def main(names):
             failed = True
             continue
         print(f"{name}: {(time.monotonic() - begin) / 60:.1f} minutes", flush=True)
+        if shares := disturbed(run_of(name)):
+            print(
+                f"    {len(shares)} cells say that other programs took up to {max(shares)} % of the cores: run"
+                f" `make book-runs ARGS={name}` again while this machine does nothing else",
+                flush=True,
+            )
         for number, took in seconds.items():
             if took > LONG:
                 print(f"    cell {number}: {took:.0f} s", flush=True)

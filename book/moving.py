@@ -16,7 +16,7 @@ WORDS = {
     "previous": "Previous step",
     "next": "Next step",
     "rank": "rank",
-    "before": "Before the first step: each rank has only its own numbers.",
+    "before": 'Before the first step: each rank has only its own numbers. Press the button "Next step".',
     "reduce_scatter": "Step {step} of {steps}, reduce-scatter: each rank sends one part to its right neighbour, which"
     " adds it to its own.",
     "all_gather": "Step {step} of {steps}, all-gather: each rank sends a finished part to its right neighbour, which"

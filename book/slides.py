@@ -41,7 +41,7 @@ class Slide:
 def deck(name, language="en"):
     """Return the slides of a notebook, as an HTML page."""
     translate = sources.translations(language)
-    shown = translate["document"](sources.with_outputs(name, note=False))
+    shown = translate["document"](sources.with_outputs(name))
     said = of_teaching(translate["page"]((ROOT / "docs/teaching.md").read_text()), name)
     made = slides(shown.cells, said)
     parts = "\n".join(_section(slide, number, len(made)) for number, slide in enumerate(made, 1))

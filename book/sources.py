@@ -8,6 +8,7 @@ text that students get, and the outputs of its run (book/execute.py).
 
 import argparse
 import base64
+import copy
 import functools
 import json
 import os
@@ -39,9 +40,14 @@ OF_A_RUN = re.compile(r"figures/(\w+)\.(\w+)\.png")  # a picture of a notebook's
 MINUTES = re.compile(r"In about (\d+) minutes")
 OF_A_UNIT = "[{name}](notebooks/{name}.ipynb), about {minutes} minutes. You will"
 REAL_RUN = (
-    "The outputs below are those of a real run on a machine with {cores} cores. Your times and accuracies will differ."
-    " The gaps are yours to fill: `make lab` opens this notebook, `notebooks/{name}.ipynb`."
+    "The outputs below are those of a real run on a machine with {cores} cores, in which the gaps were filled and the"
+    " puzzles solved; so some figures show the answer. Your times and accuracies will differ. The gaps are yours to"
+    " fill: `make lab` opens this notebook, {{download}}`{name}.ipynb <../files/{name}.ipynb>`."
 )
+DISTURBED = (
+    "While the notebook ran, other programs took up to {percent} % of the cores, so some of its times are unreliable."
+)
+FOLDED = "{lines} more lines of output"
 
 # A browser takes each letter from the first font of the list that has it, and loads a file only if it must. Behind a
 # font of the system that lacks a letter, Chromium can show a box for it.
@@ -93,7 +99,9 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
             text = text.replace(f"[{word}]", said[word])
         text = inside(text, path, known)
         _write(folder / path, vocabulary.glossary(text) if path == "docs/glossary.md" else text)
-    facts = {"title": phrase(TITLE), "terms": vocabulary.terms((folder / "docs/glossary.md").read_text())}
+    facts = {"title": phrase(TITLE), "folded": phrase(FOLDED)}
+    facts |= {"terms": vocabulary.terms((folder / "docs/glossary.md").read_text())}
+    facts |= {"marked": vocabulary.ambiguous(texts["docs/glossary.md"], page(texts["docs/glossary.md"]))}
     _write(folder / "book.json", json.dumps(facts, ensure_ascii=False))
     for path in (path for pattern in OF_THE_COURSE for path in ROOT.glob(pattern) if path.suffix != ".md"):
         _copy(path, folder / path.relative_to(ROOT))
@@ -103,11 +111,15 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
     for name in execute.NOTEBOOKS:
         if problem := execute.why_old(name):
             say(f"Note: {problem}")
-        shown = document(with_outputs(name, solutions, phrase(REAL_RUN)))
+            for cell in lacking(name):
+                say(f"    A cell has no output: {cell.source.rstrip().splitlines()[-1].strip()}")
+        shown = document(with_outputs(name, solutions, phrase))
         for cell in shown.cells:
             if cell.cell_type == "markdown":
                 cell.source = inside(cell.source, f"notebooks/{name}.ipynb", known)
         _write(folder / f"notebooks/{name}.ipynb", nbformat.writes(shown))
+        given = nbformat.reads(notebook(given_out(f"notebooks/{name}.ipynb").text), as_version=4)
+        _write(folder / f"files/{name}.ipynb", nbformat.writes(document(given)))
 
 
 def letters(language, folder):
@@ -151,30 +163,60 @@ def inside(text, path, known):
 # --- Notebooks
 
 
-def with_outputs(name, solutions=False, note=REAL_RUN):
+def with_outputs(name, solutions=False, note=None):
     """Return a notebook as students get it, or with its solutions, and with the outputs of its run. A cell whose code
-    is not that of the run has no output. note: what to say below the title about the run, if anything."""
+    is not that of the run has no output. note: translates what a note
+    below the title says about the run, or None for no note."""
     filled, run = execute.filled(name), execute.run_of(name)
-    outputs = {}  # code -> the outputs of its cells, in their order
-    for cell in run.cells if run else ():
-        if cell.cell_type == "code":
-            outputs.setdefault(execute.meaning(cell.source), []).append(cell.outputs)
     text = given_out(f"notebooks/{name}.ipynb").text
     shown = filled if solutions else nbformat.reads(notebook(text), as_version=4)
-    for ran, cell in zip(filled.cells, shown.cells, strict=True):
+    for outputs, cell in zip(_outputs(filled, run), shown.cells, strict=True):
         if cell.cell_type == "code":
-            kept = outputs.get(execute.meaning(ran.source))
-            cell.outputs = kept.pop(0) if kept else []
+            cell.outputs = _undisturbed(outputs or [])
             cell.metadata |= _alternative_text(cell.outputs)
             cell.execution_count = None
     for cell in shown.cells[1:]:
         if cell.cell_type == "markdown":  # a page has one title
             cell.source = re.sub(r"^# ", "## ", cell.source, flags=re.MULTILINE)
     if run and note:
-        words = note.format(name=name, cores=run.metadata["cores"])
-        shown.cells.insert(1, nbformat.v4.new_markdown_cell(f"```{{note}}\n{words}\n```", id="real-run"))
+        shown.cells.insert(1, nbformat.v4.new_markdown_cell(_note(name, run, note), id="real-run"))
     shown.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
     return shown
+
+
+def _outputs(filled, run):
+    """Yield the outputs of each cell of a notebook in its run, or None for a cell whose code is not that of the run."""
+    outputs = {}  # code -> the outputs of its cells, in their order
+    for cell in run.cells if run else ():
+        if cell.cell_type == "code":
+            outputs.setdefault(execute.meaning(cell.source), []).append(cell.outputs)
+    for cell in filled.cells:
+        kept = outputs.get(execute.meaning(cell.source)) if cell.cell_type == "code" else None
+        yield kept.pop(0) if kept else None
+
+
+def lacking(name):
+    """Return the cells that print or draw and have no output, because their code is not that of the run."""
+    filled = execute.filled(name)
+    cells = zip(_outputs(filled, execute.run_of(name)), filled.cells, strict=True)
+    return [cell for found, cell in cells if cell.cell_type == "code" and found is None and execute.shows(cell.source)]
+
+
+def _note(name, run, phrase):
+    """Return the note that the outputs are those of a run, and that other programs disturbed it, if they did."""
+    said, shares = phrase(REAL_RUN).format(name=name, cores=run.metadata["cores"]), execute.disturbed(run)
+    if shares:
+        said += f"\n\n{phrase(DISTURBED).format(percent=max(shares))}"
+    return f"```{{note}}\n{said}\n```"
+
+
+def _undisturbed(outputs):
+    """Return the outputs of a cell without the lines that say that other programs disturbed it."""
+    shown = copy.deepcopy(outputs)
+    for output in shown:
+        if "text" in output:
+            output.text = execute.DISTURBED.sub("", output.text)
+    return [output for output in shown if output.get("text", "some")]
 
 
 def picture(name, function):
