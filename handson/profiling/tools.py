@@ -18,7 +18,7 @@ from handson.profiling.recording import VARIABLE, Plan
 from handson.training.launch import launcher_rank
 
 FIRST_WITHOUT_NVPROF = (8, 0)  # compute capability; CUDA 13 no longer has nvprof
-RECORDERS = {"nvprof": "nvprof", "nsys": "nsys", "torch": "torch (PyTorch's profiler, Chainer's hooks)"}
+RECORDERS = {"nvprof": "nvprof", "nsys": "nsys", "torch": "torch (PyTorch's profiler or Chainer's hooks)"}
 OVERHEAD = {
     "torch": "only the recorded steps take some percent longer",
     "nvprof": "launching a kernel takes some microseconds longer, in all steps; nvprof is loaded into all processes",
