@@ -27,7 +27,8 @@ from book import puzzles
 from grader import gaps
 from grader.course import UNITS
 from grader.exercises import ROOT, folder_of_notebook, given_out, solution, solved
-from grader.instructors.release import build, notebook
+from grader.instructors.release import build, closing_checks, notebook
+from handson.notebook import contents
 
 RUNS = ROOT / "book/runs"
 WORK = ROOT / "build/book"
@@ -42,12 +43,13 @@ READS = re.compile(
 )  # such a cell shows scripts: those with gaps, no answers
 PACKAGES = re.compile(r"[~/][\w./@+-]*/site-packages")  # the folder of all installed packages
 SCRIPTS = [part.file for parts in UNITS.values() for part in parts if part.file.startswith("exercises/")]
-KEY = "depends_on"  # in the metadata of a run: a hash of what its outputs depend on
-ENDINGS = (".py", ".sh")  # of files whose change changes a run
+OTHER_TRACK = {"pytorch": "chainer", "chainer": "pytorch"}
+KEY = "depends_on"  # the key in a run's metadata for the hash of its code
+ENDINGS = (".py", ".sh")  # a change of such a file may change a run
 
 
 def filled(name):
-    """A notebook of the course with the gaps filled and the puzzles solved: an nbformat notebook."""
+    """Return a notebook of the course with filled gaps and solved puzzles, as an nbformat notebook."""
     return nbformat.reads(_filled(_source(name)), as_version=4)
 
 
@@ -58,12 +60,15 @@ def _filled(source):
 
 
 def key(name):
-    """A hash of what the outputs of a notebook depend on."""
-    return key_of(filled(name), ROOT / "solutions" / folder_of_notebook(name))
+    """Return a hash of all code on which the outputs of a notebook depend."""
+    document = filled(name)
+    if any("contents.show()" in cell.source for cell in document.cells):  # it prints the heads of all notebooks
+        document.cells.append(nbformat.v4.new_code_cell(repr(contents.rows(ROOT / "notebooks"))))
+    return key_of(document, ROOT / "solutions" / folder_of_notebook(name))
 
 
 def key_of(document, folder):
-    """A hash of the code of a notebook and of the scripts of its unit, which are in `folder`."""
+    """Return a hash of the code of a notebook and of the scripts of its unit, which are in `folder`."""
     found = hashlib.sha256()
     for cell in document.cells:
         if cell.cell_type == "code":
@@ -76,7 +81,8 @@ def key_of(document, folder):
 
 
 def meaning(code):
-    """The code of a cell or script without what does not change its outputs: comments, empty lines and docstrings."""
+    """Return the code of a cell or script without what does not change its outputs: comments, empty lines and
+    docstrings."""
     try:
         tree = ast.parse(code)
     except SyntaxError:  # a job script, or a cell with a command for the shell
@@ -88,7 +94,7 @@ def meaning(code):
 
 
 def run_of(name):
-    """The saved run of a notebook, or None."""
+    """Return the saved run of a notebook, or None."""
     path = RUNS / f"{name}.ipynb"
     return nbformat.read(path, as_version=4) if path.exists() else None
 
@@ -118,10 +124,11 @@ def _source(name):
     return solution(f"notebooks/{name}.ipynb").read_text()
 
 
-def _fill(names):
-    """Write all scripts into the course, filled; those of these names as they were given out."""
+def _fill(names, empty=None):
+    """Write all scripts into the course with filled gaps, except those with these names and those of the track `empty`,
+    which keep their gaps."""
     for file in SCRIPTS:
-        text = given_out(file).text if Path(file).name in names else solved(file)
+        text = given_out(file).text if Path(file).name in names or f"/{empty}/" in file else solved(file)
         (WORK / TOP / file).write_text(text)
 
 
@@ -131,6 +138,7 @@ def execute(name):
     import nbclient
 
     folder, run, depends_on = course(), filled(name), key(name)
+    track = next(iter(re.findall(r'^TRACK = "(\w+)"', _source(name), re.MULTILINE)), None)
     given = {script for other in NOTEBOOKS for pair in FIXED.findall(_source(other)) for script in pair if script}
     _fill(given)
 
@@ -140,9 +148,11 @@ def execute(name):
             _fill(given)
         if READS.search(cell.source):
             _fill({Path(file).name for file in SCRIPTS})
+        elif closing_checks(cell.source):  # of both tracks, the check would show the one with more gaps
+            _fill(given, OTHER_TRACK.get(track))
 
     def after(cell, cell_index, **_):
-        if READS.search(cell.source):
+        if READS.search(cell.source) or closing_checks(cell.source):
             _fill(given)
 
     client = nbclient.NotebookClient(
@@ -166,7 +176,7 @@ def execute(name):
 
 
 def _environment():
-    """The environment of the kernel: it finds the commands of this Python, and its jobs are its own."""
+    """Return the environment of the kernel: it finds the commands of this Python, and its jobs are its own."""
     programs = sysconfig.get_path("scripts")
     return os.environ | {"HANDSON_PBS_HOME": str(WORK / "pbs"), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
@@ -205,14 +215,14 @@ def tidy(run, depends_on):
 
 
 def _of_any_machine(text):
-    """A text in which the course is in the home folder of its user."""
+    """Return a text with the course's folder replaced by one that every machine could have."""
     for path, name in ((WORK / TOP, f"~/{TOP}"), (WORK, "~"), (ROOT, f"~/{TOP}")):
         text = text.replace(str(path), name)
     return PACKAGES.sub(f"~/{TOP}/.venv/lib/site-packages", text)
 
 
 def _smaller(png):
-    """A picture (PNG in base64) with 256 colours at most, which a figure has anyway: a third of the bytes."""
+    """Return a picture (PNG, base64) with at most 256 colours. Figures have no more, and a third of the bytes stays."""
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
     written = io.BytesIO()
     picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(written, "png", optimize=True)

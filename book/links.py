@@ -7,7 +7,7 @@ from sphinx.transforms import SphinxTransform
 
 from book.vocabulary import first_uses
 
-terms = []  # of the glossary, as its page has them
+terms = []  # the glossary's terms, in the order of its page
 PAGES = ("index", "syllabus", "concepts/", "notebooks/", "docs/")
 LEFT_OUT = ("docs/glossary", "docs/developing", "docs/adding_a_unit", "docs/grading", "docs/platforms", "docs/disputes")
 NOT_IN = (
@@ -42,7 +42,8 @@ def _inside(node, kinds):
 
 
 def _parts(text, left):
-    """The text in parts, the first use of each word of the glossary as a link; None without any."""
+    """Return the parts of a text, in which the first use of each word of the glossary is a link, or None if there is
+    none."""
     found, place = [], 0
     for begin, end, term in first_uses(text, left):
         link = addnodes.pending_xref(

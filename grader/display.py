@@ -65,7 +65,7 @@ class Row:
 
     @property
     def hint(self):
-        """Return the hint; "" for gaps that passed, were not attempted, or failed because of a grader error."""
+        """Return the hint, or "" for gaps that passed, were not attempted, or failed because of a grader error."""
         return "" if self.first.status in (PASSED, GRADER_FAULT, *UNTOUCHED) else translated(self.first.hint)
 
 
@@ -93,13 +93,18 @@ def summary(checked):
     """Return the result in one line."""
     track = next((f", {marked(f'{verdict.track} track')}" for verdict in checked.verdicts if verdict.track), "")
     ungraded = " (some could not be graded: run it again)" if any(v.points is None for v in checked.verdicts) else ""
+    if not checked.max_points:
+        return translated(f"{checked.unit}{track}: starred, no points{ungraded}")
     return translated(f"{checked.unit}{track}: {checked.points:g} of {checked.max_points:g} points{ungraded}")
 
 
 def html(checked):
-    """Return the table for a notebook. All text of a student's code is escaped."""
-    head = "".join(f'<th scope="col">{translated(heading)}</th>' for heading in HEADINGS)
-    body = "".join(f"<tbody>{_html_rows(checked, of_gap)}</tbody>" for of_gap in rows(checked))
+    """Return the table for a notebook, without its last column if that is empty. All text of a student's code is
+    escaped."""
+    gaps = [[(row, _html_look(checked, row)) for row in of_gap] for of_gap in rows(checked)]
+    columns = len(HEADINGS) - (not any(look for of_gap in gaps for _, look in of_gap))
+    head = "".join(f'<th scope="col">{translated(heading)}</th>' for heading in HEADINGS[:columns])
+    body = "".join(f"<tbody>{_html_rows(of_gap, columns)}</tbody>" for of_gap in gaps)
     note = f'<div class="note">{_marked(translated(checked.note))}</div>' if checked.note else ""
     caption = f"<caption><b>{escape(summary(checked))}</b>{note}</caption>"
     return (
@@ -108,21 +113,27 @@ def html(checked):
     )
 
 
-def _html_rows(checked, of_gap):
+def _html_look(checked, row):
+    """Return what to look at in a row: the message, the place, the hint, and what the code printed."""
+    look = _marked(row.message)
+    if place := _look_at(checked, row):
+        look += f"<div>{_marked(place)}</div>"
+    if row.hint:
+        look += f"<details><summary>{translated(HINT)}</summary><div>{_marked(row.hint)}</div></details>"
+    if row.first.output and row.first.status != PASSED:
+        look += f"<details><summary>{translated(PRINTED)}</summary><pre>{escape(row.first.output)}</pre></details>"
+    return look
+
+
+def _html_rows(of_gap, columns):
     lines = []
-    for number, row in enumerate(of_gap):
+    for number, (row, look) in enumerate(of_gap):
         gap = f'<th scope="rowgroup" rowspan="{len(of_gap)}">{escape(row.gap)}</th>' if number == 0 else ""
         kind = "passed" if row.first.status == PASSED else "failed" if row.result.startswith("✗") else "open"
-        look = _marked(row.message)
-        if place := _look_at(checked, row):
-            look += f"<div>{_marked(place)}</div>"
-        if row.hint:
-            look += f"<details><summary>{translated(HINT)}</summary><div>{_marked(row.hint)}</div></details>"
-        if row.first.output and row.first.status != PASSED:
-            look += f"<details><summary>{translated(PRINTED)}</summary><pre>{escape(row.first.output)}</pre></details>"
+        last = f"<td>{look}</td>" if columns == len(HEADINGS) else ""
         lines.append(
             f'<tr>{gap}<td>{_marked(row.titles)}</td><td class="result {kind}">{escape(row.result)}</td>'
-            f'<td class="points">{escape(row.points)}</td><td>{look}</td></tr>'
+            f'<td class="points">{escape(row.points)}</td>{last}</tr>'
         )
     return "".join(lines)
 

@@ -1,10 +1,10 @@
-"""Translations of what the code says, read from locale/LANGUAGE/LC_MESSAGES/*.po (gettext's format).
+"""Translate the messages of the code with the catalogues locale/LANGUAGE/LC_MESSAGES/*.po (gettext's format).
 
-The code composes its messages with f-strings, so a message that it shows is not in a catalogue as it is. The catalogue
-has a template: "{gap} is {value}". A message is compared with the templates as text: what is in the place of {gap} is
-taken over into the translation, and is itself translated if the catalogue has it. A message may have the form of
-several templates: the translation that leaves the fewest English words is shown. The values may come from a student's
-code, so nothing here is a regular expression made of them, and the number of comparisons is limited.
+The code composes its messages with f-strings, so a catalogue contains templates instead of messages, such as "{gap} is
+{value}". A message is compared with the templates as text. The text at {gap} is copied into the translation, after its
+own translation if the catalogue has one. If a message has the form of several templates, the translation with the
+fewest English words is shown. Values may come from a student's code, so no regular expression is built from them, and
+the number of comparisons is limited.
 """
 
 import contextlib
@@ -13,23 +13,23 @@ import itertools
 import json
 import re
 
-MESSAGES = ("check_*.po", "handson_*.po")  # the domains of what programs say
+MESSAGES = ("check_*.po", "handson_*.po")  # the catalogues with the messages of programs
 LONGEST = 5000  # characters; a longer text stays English
-DEEPEST = 6  # values in values
-DISTINCT = 15  # characters of a template that no other text has by chance
-MOST_AT_ONCE = 5  # sentences that are one entry
-MOST_COMPARED = 100_000  # templates, for one text
-PREFIX = 12  # characters of a template by which it is found
+DEEPEST = 6  # depth of values that contain values
+DISTINCT = 15  # a template with so many characters matches no other text by chance
+MOST_AT_ONCE = 5  # an entry has at most so many sentences
+MOST_COMPARED = 100_000  # templates that are compared with one text
+PREFIX = 12  # templates are found by so many of their first characters
 ENTRY = re.compile(r'^((?:#.*\n)*)msgid ((?:".*"\n)+)msgstr ((?:".*"(?:\n|\Z))+)', re.MULTILINE)
 PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\??\}")
-QUOTES = "`'\"/"  # a placeholder beside one of these is code, and stays as it is
+QUOTES = "`'\"/"  # a placeholder next to one of these is code, and is not translated
 SEVERAL = re.compile(r"[A-Za-z]{2,} | [A-Za-z]{2,}")  # a word, and more
 WORD = re.compile(r"[A-Za-z]{2,}")
 CODE, ENGLISH = re.compile(r"`[^`]*`|'[^']*'"), re.compile(r"(?<![\w./=-])[a-z]{2,}(?![\w/=(])")
 NUMBER = re.compile(r"[^A-Za-z]*(?: [A-Za-z -]+)?")
 APPENDED = re.compile(r"[;,:] | \(")
 MOST_APPENDED = 20
-SEPARATORS = {"; ": "；", ", and ": "、", ", ": "、", " and ": "、"}  # of lists, and those of a wide script
+SEPARATORS = {"; ": "；", ", and ": "、", ", ": "、", " and ": "、"}  # separator of a list -> in a wide script
 PAIRS = ("()", "[]", "{}", "``", "''", '""')
 COLUMNS = re.compile(r"( {2,})")
 SENTENCES = re.compile(r"(?<=[.!?]) +")
@@ -46,7 +46,7 @@ def read(path):
 
 
 def _joined(strings):
-    """gettext's escapes are those of JSON."""
+    """Return the text of an entry's strings. (gettext has the same escapes as JSON.)"""
     if "\\" in strings or strings.count("\n") > 1:
         return "".join(map(json.loads, strings.splitlines()))
     return strings.strip()[1:-1]
@@ -79,8 +79,8 @@ class Template:
         }
 
     def values(self, text):
-        """Yield {placeholder: what the text has in its place}, if the text has this form: with the shortest values in
-        front, then with the shortest ones at the end."""
+        """Yield {placeholder: its value in the text}, if the text has this form: first with the shortest values at the
+        front, then with the shortest values at the end."""
         first, *between, last = self.literals
         at, end = len(first), len(text) - len(last)
         if end < at or not text.startswith(first) or not text.endswith(last):
@@ -93,15 +93,15 @@ class Template:
 
 
 def _fits(name, value):
-    """Whether a value can be one of this placeholder: grammar, such as an s, is a word at most; {number} is a number,
-    or counts things, as in "2 days"."""
+    """Return whether a value can be one of this placeholder. An ending such as a plural s has at most one word;
+    {number} is a number, or counts things, as in "2 days"."""
     if name.endswith("?}"):
         return " " not in value.strip()
     return not name.startswith("{number") or NUMBER.fullmatch(value)
 
 
 def _split(text, literals):
-    """The parts of a text between the first occurrences of some texts, or None."""
+    """Return the parts of a text between the first occurrences of some texts, or None."""
     found = []
     for literal in literals:
         part, there, text = text.partition(literal)
@@ -122,7 +122,7 @@ def _split_from_end(text, literals):
 
 
 class Messages:
-    """Translates messages. entries: {English text or template: translation}."""
+    """The translations of messages. entries: {English text or template: translation}."""
 
     def __init__(self, entries):
         self.exact, self.by_prefix, self.templates = {}, {}, {}
@@ -135,7 +135,8 @@ class Messages:
         self.lengths = sorted({len(prefix) for prefix in self.by_prefix})
 
     def translate(self, text):
-        """Return the translation of a text: of the whole, else of each line, else of each sentence."""
+        """Return the translation of a text. If the whole text has none, each line is translated, and otherwise each
+        sentence."""
         self.left, self.found = MOST_COMPARED, {}
         return text if len(text) > LONGEST else self._translate(text, DEEPEST)
 
@@ -157,7 +158,8 @@ class Messages:
             lambda: self._sentences(SENTENCES.split(inner), deepest),
         )
         begin = text.index(inner)
-        return text[:begin] + found + text[begin + len(inner) :]
+        after = text[begin + len(inner) :]
+        return text[:begin] + found + (after.lstrip(" ") if found[-1:] in "、。：" else after)
 
     def _has_columns(self, text):
         """Whether a text with columns is an entry as a whole, rather than each of its columns."""
@@ -165,7 +167,7 @@ class Messages:
         return text in self.exact or any(any(self._template(one).values(text)) for one in forms)
 
     def _sentences(self, parts, deepest):
-        """Translate as many sentences at once as a message has."""
+        """Translate sentences, as many at once as an entry contains."""
         done = ""
         while parts:
             for several in range(min(len(parts), MOST_AT_ONCE), 0, -1):
@@ -214,19 +216,20 @@ class Messages:
         return self._whole(text, deepest) if " " in text else None
 
     def _known(self, text, deepest):
-        """The translation of a text that the catalogue has, or of a list of such texts; a name stays as it is."""
+        """Return the translation of a text in the catalogue, or of a list of such texts. A name is not translated."""
         if (found := self._whole(text, deepest)) is None:
             found = self._listed(text, deepest, self._known)
         return text if found is None and not SEVERAL.search(text) else found
 
     def _about_code(self, text, deepest):
-        """Translate "`code` does something" if the catalogue has what it does."""
+        """Translate "`code` does something" if the catalogue has an entry for "does something"."""
         code, there, what = text[1:].partition("` ")
         found = self._whole(what, deepest) if there and text.startswith("`") and "`" not in code else None
         return found and _spaced(f"`{code}` ", found)
 
     def _with_reason(self, text, deepest):
-        """Translate "sentence: reason" if both are entries: the sentence's last value would be taken to be longer."""
+        """Translate "sentence: reason" if both are entries. Otherwise, the reason would count as a part of the
+        sentence's last value."""
 
         def split(at):
             first, found = self._whole(text[:at], deepest), self._whole(text[at + 2 :], deepest, 3)
@@ -250,7 +253,8 @@ class Messages:
         return None
 
     def _end(self, text, deepest):
-        """The translation of the end of a message, such as "; it has 3", ": a reason" or "(line 3, with 4 ranks)"."""
+        """Return the translation of the end of a message, such as "; it has 3", ": a reason" or "(line 3, with 4
+        ranks)"."""
         found = self._whole(text, deepest)
         if found is None and text.startswith(": ") and (found := self._whole(text[2:], deepest)) is not None:
             found = f"{'：' if _ends_wide(found) else ': '}{found}"
@@ -268,7 +272,7 @@ class Messages:
         return found
 
     def _matched(self, text, deepest, least):
-        """The translation of a text that has the form of an entry with at least so many words, or None."""
+        """Return the translation of a text that has the form of an entry with at least `least` words, or None."""
         asked = text, deepest, least
         if asked not in self.found:
             self.found[asked] = self._match(*asked)
@@ -295,14 +299,14 @@ class Messages:
         return template.values(text)
 
     def _as(self, template, values, deepest):
-        """The translation of a text with the form of a template, None if it has it by chance."""
+        """Return the translation of a text with the form of a template, or None if it has this form only by chance."""
         if self.left <= 0 or self._doubtful(template, values, deepest):
             return None
         return self._filled(template, values, deepest)
 
     def _doubtful(self, template, values, deepest):
-        """Whether a text has the form of a template by chance: only one word or two, such as "of", are the same, and
-        what else it says is not a value that is known."""
+        """Return whether a text has the form of a template only by chance: they share only one or two words, such as
+        "of", and the remaining words of the text are not a known value."""
         if template.words > 2 or template.weight >= DISTINCT:
             return False
         return any(
@@ -313,7 +317,8 @@ class Messages:
         )
 
     def _template(self, english):
-        """The Template of a text: made when a message may have this form, since most are never needed."""
+        """Return the Template of a text. It is created when a message may have this form, because most are never
+        needed."""
         if english not in self.templates:
             self.templates[english] = Template(english, self.exact[english])
         return self.templates[english]
@@ -354,7 +359,7 @@ def _balanced(text):
 
 
 def _ends_wide(text):
-    """Whether a text ends with a letter of Chinese, Japanese or Korean."""
+    """Return whether a text ends with a letter of Chinese, Japanese or Korean."""
     return text[-1:] >= "\u2e80"
 
 
@@ -372,5 +377,5 @@ def _spaced(text, more):
 
 
 def _small(text):
-    """A message begins with a capital letter in some places, and in others not."""
+    """Return a text with a small first letter, because a message begins with a capital letter only in some places."""
     return text[:1].lower() + text[1:]

@@ -18,7 +18,7 @@ from handson.training.options import LEARNING_RATE
 from handson.training.results import OldResult, read
 from handson.words import counted, ljust, rjust, width
 
-TRAINING = "train_cifar"  # of the lecture's scripts
+TRAINING = "train_cifar"  # the names of the lecture's scripts begin with it
 # conditions that must be equal in compared runs: name -> a Result's value in words; "" for the usual value
 CONDITIONS = marked(
     {
@@ -41,7 +41,7 @@ CONDITIONS = marked(
 COMMUNICATION = {  # properties that also separate rows, except the single-GPU run with which all are compared
     "network": lambda run: run.network,
     "communicator": lambda run: (
-        "" if run.communicator in USUAL["virtual" in run.device] else f"communicator {run.communicator}"
+        "" if run.communicator in USUAL["virtual" in run.device] else marked(f"communicator {run.communicator}")
     ),
     "type of gradients": lambda run: f"{run.gradients} gradients" if run.gradients else "",
     "double buffering": lambda run: "double buffering" if run.double_buffering else "",
@@ -60,24 +60,24 @@ LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture re
 HEADINGS = marked(
     ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
 )
-LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ... conditions of a track
+LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # styles of a track's first, second, ... conditions
 
 
 @dataclass
 class Row:
     """All runs of one script, track and number of workers under the same conditions; unknown values are None."""
 
-    name: str  # of the unit, or of the script: see Result
+    name: str  # the unit, or the script: see Result
     track: str
     workers: int
     nodes: int
-    conditions: tuple  # of texts, in the order of CONDITIONS
-    communication: tuple  # of texts, in the order of COMMUNICATION
+    conditions: tuple  # texts in the order of CONDITIONS
+    communication: tuple  # texts in the order of COMMUNICATION
     throughputs: list  # images/s of each repeat
-    disturbed: list  # those of the repeats that other programs disturbed
-    loss: float | None  # validation, after the last epoch, mean of the repeats
+    disturbed: list  # the repeats that other programs disturbed
+    loss: float | None  # the validation loss after the last epoch, as the mean of the repeats
     accuracy: float | None
-    speedup: float | None = None  # of the throughput over that of one worker
+    speedup: float | None = None  # the throughput divided by the throughput of one worker
 
     @property
     def throughput(self):
@@ -154,7 +154,7 @@ def impossible(results):
 
 
 def _communicator(row):
-    """Return how the workers of a row communicate, or the method of a script with several; "" for the usual one."""
+    """Return how the workers of a row communicate, or the method of a script with several, or "" for the usual one."""
     return row.communication[list(COMMUNICATION).index("communicator")]
 
 
@@ -253,7 +253,7 @@ def table(results):
 
 
 def _final(runs, name):
-    """Return the mean of `name` in the last epoch of `runs`; None if a run lacks it."""
+    """Return the mean of `name` in the last epoch of `runs`, or None if a run lacks it."""
     values = [run.log[-1].get(name) if run.log else None for run in runs]
     return None if None in values else statistics.fmean(values)
 
@@ -366,7 +366,7 @@ def draw(results, predicted=None):
         style = look | dict(linestyle=LINES[nth % len(LINES)], label=_label(look["label"], condition))
         _draw(left, right, series[track, condition], style)
     if any(row.speedup for row in rows):
-        left.plot([], [], **figures.IDEAL)  # for the legend, which has one entry per track
+        left.plot([], [], **figures.IDEAL)  # adds the legend's entry, one per track
     else:
         right.text(0.98, 0.03, "no single-GPU run to compare with", ha="right", transform=right.transAxes)
     _mark(left, right, rows)
@@ -431,7 +431,7 @@ def _draw(left, right, rows, style):
     repeats = [(row.workers, rate) for row in rows for rate in row.throughputs]
     left.plot([row.workers for row in rows], [row.throughput for row in rows], **style | {"marker": "", "label": None})
     left.plot(*zip(*repeats), **style | {"linestyle": "", "markerfacecolor": "none", "label": None})
-    left.plot([], [], **style, markerfacecolor="none")  # for the legend
+    left.plot([], [], **style, markerfacecolor="none")  # adds an entry to the legend
     known = [row for row in rows if row.speedup]
     if not known:
         return

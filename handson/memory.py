@@ -17,12 +17,13 @@ from handson.training.gpu_memory import PARTS
 from handson.words import ljust, rjust, width
 
 DRAWN = 8  # ranks in a figure
-NAMES_ABOVE = 1.15  # of the drawn height: position of the names of phases, above the line of the limit
+NAMES_ABOVE = 1.15  # height of the names of phases, in multiples of the drawn height: above the limit's line
+MARGIN = 1.05  # length of the axis, in multiples of the longest step
 ROOM_FOR_NAME = 0.13  # shortest phase with a name, as a share of the step
 ROOM_FOR_LETTER = 0.02  # shortest phase with a letter
 SHORT = {"forward": "F", "backward": "B"}
 SHOW_LIMIT = 1.5  # multiples of the peak: a higher limit has no line, because the figure would become flat
-MB = 2**20
+MIB = 2**20
 
 
 class NotCounted(OneSentence, ValueError):
@@ -84,18 +85,30 @@ def read(outs, predicted=None):
                 f"{out} has no memory_rank*.json, since its run did not count its memory: repeat the run with"
                 " --gpu-memory unlimited, or with a size"
             )
-        prefix = f"{out.name} " if len(outs) > 1 else ""
         ranks += [
-            (f"{prefix}rank {account['rank']}", account | {"predicted": account["predicted"] | (predicted or {})})
+            (
+                _name(out, account, len(outs), len(accounts)),
+                account | {"predicted": account["predicted"] | (predicted or {})},
+            )
             for account in accounts
         ]
     return ranks
 
 
+def _name(out, account, runs, ranks):
+    """Return the name of a rank among several runs or several ranks of a run: "ddp, rank 1" for the folder ddp_0, whose
+    run has the first seed."""
+    rank = f"rank {account['rank']}"
+    if runs == 1:
+        return rank
+    run = out.name.removesuffix("_0").replace("_", " ")
+    return run if ranks == 1 else f"{run}, {rank}"
+
+
 def table(ranks):
     """Return the table as lines: for each rank the maximum of each part, the parts at the peak of their sum, and the
     prediction."""
-    rows = [("MB", *map(translated, (*PARTS, *marked(("together", "limit")))))]
+    rows = [("MiB", *map(translated, (*PARTS, *marked(("together", "limit")))))]
     for name, account in ranks:
         peak, most, predicted = ([account[kind][part] for part in PARTS] for kind in ("peak", "most", "predicted"))
         rows.append(
@@ -122,7 +135,7 @@ def table(ranks):
 
 
 def _mb(size):
-    return "-" if size is None else f"{size / MB:,.2f}"
+    return "-" if size is None else f"{size / MIB:,.2f}"
 
 
 def draw(ranks):
@@ -140,9 +153,11 @@ def draw(ranks):
         limit, highest = account["limit"], sum(account["peak"].values())
         for axes in (over_time, bars):
             if limit is not None and limit < SHOW_LIMIT * highest:
-                axes.axhline(limit / MB, color="black", linestyle="--", linewidth=1)
+                axes.axhline(limit / MIB, color="black", linestyle="--", linewidth=1)
             axes.spines[["top", "right"]].set_visible(False)
-        over_time.set(title=name if limit is None else f"{name}, of {words(limit)}", ylabel="memory [MB]")
+        over_time.set(title=name if limit is None else f"{name}, of {words(limit)}", ylabel="memory [MiB]")
+    if longest := max((account["step"][-1][0] for _, account in shown if account["step"]), default=0):
+        grid[0][0].set_xlim(0, MARGIN * 1000 * longest)
     grid[0][0].set_ylim(0, NAMES_ABOVE * max(axes.dataLim.ymax for row in grid for axes in row))
     short = any(text.get_text() in SHORT.values() for row in grid for text in row[0].texts)
     grid[-1][0].set_xlabel("time in a step [ms]" + "; F: forward, B: backward" * short)
@@ -160,7 +175,7 @@ def _draw_step(axes, account):
         axes.text(0.5, 0.5, "it ended before its first step", ha="center", transform=axes.transAxes)
         return
     times = [1000 * moment[0] for moment in moments]
-    parts = [[moment[2 + number] / MB for moment in moments] for number in range(len(PARTS))]
+    parts = [[moment[2 + number] / MIB for moment in moments] for number in range(len(PARTS))]
     for areas, part in zip(axes.stackplot(times, parts, step="post"), PARTS):
         areas.set(**figures.part(part) | {"linewidth": 0.3})
     phases = [phase for _, phase, *_ in moments]
@@ -180,17 +195,16 @@ def _draw_step(axes, account):
                 fontsize="small",
                 bbox=dict(facecolor="white", edgecolor="none", pad=0.5),
             )
-    axes.set_xlim(0, None)
 
 
 def _draw_bars(axes, account):
-    kinds = {"peak": account["peak"], "most of\neach part": _most_in_step(account)}
+    kinds = {marked("peak"): account["peak"], "most of\neach part": _most_in_step(account)}
     if None not in account["predicted"].values():  # if one part is missing, the bar would look like a wrong prediction
         kinds["predicted"] = account["predicted"]
     for place, sizes in enumerate(kinds.values()):
         bottom = 0
         for part in PARTS:
-            size = sizes[part] / MB
+            size = sizes[part] / MIB
             axes.bar(place, size, bottom=bottom, width=0.6, **figures.part(part))
             bottom += size
     axes.set(xticks=range(len(kinds)), xticklabels=kinds)

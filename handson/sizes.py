@@ -22,8 +22,8 @@ def bytes_of(text):
 
 
 def words(size):
-    """Return bytes in words, such as ``300.0 MB``."""
+    """Return bytes in words, such as ``300.0 MiB``."""
     if size == math.inf:
         return UNLIMITED
-    unit = next((unit for unit in ("GB", "MB", "KB") if size >= 2 ** UNITS[unit[0].lower()]), "B")
-    return f"{size / 2 ** UNITS[unit[:-1].lower()]:.1f} {unit}" if unit != "B" else f"{size:.0f} B"
+    unit = next((unit for unit in ("GiB", "MiB", "KiB") if size >= 2 ** UNITS[unit[0].lower()]), "B")
+    return f"{size / 2 ** UNITS[unit[0].lower()]:.1f} {unit}" if unit != "B" else f"{size:.0f} B"

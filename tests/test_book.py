@@ -70,6 +70,16 @@ def test_a_puzzle_is_solved_in_the_run_of_its_notebook(name, picture, solved):
     assert solved in names["shown"].alt
 
 
+def test_the_last_check_of_a_run_finds_only_the_track_of_its_notebook_filled(tmp_path, monkeypatch):
+    monkeypatch.setattr(execute, "WORK", tmp_path)
+    for file in execute.SCRIPTS:
+        (tmp_path / execute.TOP / file).parent.mkdir(parents=True, exist_ok=True)
+    execute._fill(set(), execute.OTHER_TRACK["pytorch"])
+    scripts = [tmp_path / execute.TOP / f"exercises/02_multi_gpu/{track}" for track in ("pytorch", "chainer")]
+    gaps_left = ["PUT YOUR CODE" in (folder / "train_cifar_multi_gpu.py").read_text() for folder in scripts]
+    assert gaps_left == [False, True]
+
+
 def test_a_kept_run_has_no_paths_of_this_machine():
     paths = f"{execute.WORK}/{execute.TOP}/exercises and {ROOT}/datasets, /opt/lib/python3.11/site-packages/torch"
     output = nbformat.v4.new_output("stream", text=paths)
@@ -162,7 +172,10 @@ def test_a_translation_passes_every_page_notebook_and_sentence(tmp_path, monkeyp
         notebook.cells[0].source += "\n\nNOTEBOOK"
         return notebook
 
-    sources.collect(tmp_path, page=lambda text: text + "\nPAGE\n", document=document, phrase=str.upper, say=str)
+    def phrase(text):
+        return text if "{" in text else text.upper()
+
+    sources.collect(tmp_path, page=lambda text: text + "\nPAGE\n", document=document, phrase=phrase, say=str)
     assert "\nPAGE" in (tmp_path / "docs/running.md").read_text()
     assert "NOTEBOOK" in (tmp_path / f"notebooks/{NOTEBOOKS[0]}.ipynb").read_text()
     assert '"NEXT STEP"' in (tmp_path / "static/moving_data.js").read_text()

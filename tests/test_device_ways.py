@@ -12,5 +12,9 @@ def test_each_way_of_a_core_is_measured_and_shown(monkeypatch):
     found = device_ways.ways(size=16)
     assert found.keys() == device_ways.ON_A_CORE.keys() and all(way.images > 0 for way in found.values())
     assert "convnet, batch 128" in device_ways.show(found).alt
-    assert device_ways.copies() == {}
     torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = True, False
+
+
+def test_without_a_gpu_no_copy_is_measured_and_so_no_measurement_is_disturbed(monkeypatch):
+    monkeypatch.setattr(measure, "on_gpus", None)
+    assert device_ways.copies() == {}

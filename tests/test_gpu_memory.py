@@ -122,10 +122,21 @@ def test_a_damaged_file_is_named(run, text):
 
 def test_the_table_shows_each_rank_against_the_formulas(run):
     lines = memory.table(memory.read([run]))
-    assert lines[0].split() == ["MB", *gpu_memory.PARTS, "together", "limit"]
+    assert lines[0].split() == ["MiB", *gpu_memory.PARTS, "together", "limit"]
     assert lines[2].split() == ["rank", "0:", "at", "its", "peak", "3.00", "1.00", "2.00", "20.00", "26.00", "30.00"]
     assert lines[4].split() == ["predicted", "3.00", "1.00", "2.00", "-"]
-    assert lines[-1] == "rank 1 ended because its GPU was full: 8.0 MB more did not fit."
+    assert lines[-1] == "rank 1 ended because its GPU was full: 8.0 MiB more did not fit."
+
+
+def test_runs_are_named_in_words(tmp_path, monkeypatch):
+    folders = [tmp_path / "plain_0", tmp_path / "every_2nd_0"]
+    for folder, ranks in zip(folders, (1, 2)):
+        folder.mkdir()
+        monkeypatch.setattr(gpu_memory, "folder", folder)
+        for rank in range(ranks):
+            gpu_memory.write(rank, account(rank=rank))
+    assert [name for name, _ in memory.read(folders)] == ["plain", "every 2nd, rank 0", "every 2nd, rank 1"]
+    assert [name for name, _ in memory.read(folders[:1])] == ["rank 0"]
 
 
 def test_own_predictions_take_the_place_of_the_formulas(run):
@@ -144,7 +155,7 @@ def test_a_wrong_prediction_is_refused(text):
 
 def test_the_figure_shows_the_step_and_has_words_for_it(run):
     drawing, description = memory.draw(memory.read([run]))
-    assert len(drawing.axes) == 4 and "rank 0: 26.0 MB at its peak: parameters 3.0 MB" in description
+    assert len(drawing.axes) == 4 and "rank 0: 26.0 MiB at its peak: parameters 3.0 MiB" in description
     assert "it ended before its first step" in [text.get_text() for text in drawing.axes[2].texts]
 
 
@@ -168,7 +179,15 @@ def test_all_ranks_have_one_scale_above_which_the_names_of_phases_stand(run):
     gpu_memory.write(1, account(rank=1, peak=HELD | {"activations": 2**20}))
     drawing, _ = memory.draw(memory.read([run]))
     assert len({axes.get_ylim() for axes in drawing.axes}) == 1
-    assert drawing.axes[0].get_ylim()[1] > 1.1 * 30  # MB, the limit
+    assert drawing.axes[0].get_ylim()[1] > 1.1 * 30  # MiB, the limit
+
+
+def test_the_longest_step_is_drawn_whole_wherever_it_stands(run):
+    for rank, milliseconds in enumerate((10, 100)):
+        step = [[0.001 * time, "forward", *(2**20,) * 4] for time in (0, milliseconds)]
+        gpu_memory.write(rank, account(rank=rank, step=step))
+    drawing, _ = memory.draw(memory.read([run]))
+    assert all(axes.get_xlim() == pytest.approx((0, 105)) for axes in drawing.axes[::2])
 
 
 def test_all_ranks_have_one_scale_of_time_on_which_short_phases_have_letters(run):

@@ -213,7 +213,9 @@ def test_figures_of_pipelines_say_in_words_what_they_show(monkeypatch):
     shown = model_parallel.throughputs(runs, {"gpipe": 16 / 9})
     assert "gpipe 800 images/s (1.60 times)" in shown.alt
     monkeypatch.setattr(
-        model_parallel, "held", {"a": [8 * model_parallel.MB] * 2, "b": [2 * model_parallel.MB, model_parallel.MB]}.get
+        model_parallel,
+        "held",
+        {"a": [8 * model_parallel.MIB] * 2, "b": [2 * model_parallel.MIB, model_parallel.MIB]}.get,
     )
     shown = model_parallel.activations(
         {"gpipe": "a", "1f1b": "b"},

@@ -80,7 +80,7 @@ PICTURES = {
     "ways of attention": (
         attention_and_experts.ways,
         (WAYS, lambda *sizes: 2**20, lambda *sizes: 2**20),
-        "zigzag 2.0 MB (scores 1.0)",
+        "zigzag 2.0 MiB (scores 1.0)",
     ),
     "computing": (attention_and_experts.computing, (WAYS,), "stretches: 2, 3; zigzag: 2, 3."),
     "divided matrices": (
@@ -191,7 +191,7 @@ PICTURES = {
     "memory and time": (
         model_parallel.bytes_and_time,
         ({"plain": a_counted_run(8), "checkpoint": a_counted_run(2)}, {"plain": 7e6}),
-        "plain 8.0 MB, 10 ms; checkpoint 2.0 MB",
+        "plain 8.0 MiB, 10 ms; checkpoint 2.0 MiB",
     ),
     "memory and ranks": (
         model_parallel.against_ranks,
@@ -200,7 +200,7 @@ PICTURES = {
             {"zero": "zero"},
             lambda kind, ranks: 2e7 / ranks,
         ),
-        "zero 12.0, 9.0 MB, of which optimizer 4.0, 3.0 MB.",
+        "zero 12.0, 9.0 MiB, of which optimizer 4.0, 3.0 MiB.",
     ),
     "images": (single_gpu.images, (data.load_arrays("digits")[0],), "first 10 images"),
     "shards": (

@@ -28,6 +28,10 @@ def test_the_throughput_line_is_that_of_the_lecture():
     assert throughput_line(10000 / 195.6037125121802, 10000, 195.6037125121802) == expected
 
 
+def test_a_run_that_does_not_train_on_images_names_what_it_trains_on():
+    assert throughput_line(2.0, 4, 2.0, "windows of text") == "Throughput: 2.0 [windows of text/sec.] (4 / 2.0)"
+
+
 def test_what_was_written_is_read(tmp_path):
     path = write(a_run(), tmp_path / "made" / "for it")
     assert path == tmp_path / "made" / "for it" / "result.json"

@@ -107,7 +107,7 @@
         function draw() {
             const { rows, end, bubble, held } = pipelines[schedule.value][stages.value][micro.value];
             const left = 74, row = 40, long = width(560) - left - 76, unit = long / end;
-            const svg = drawing(left + long + 76, 54 + row * rows.length);
+            const svg = drawing(left + long + 76, 76 + row * rows.length);
             rows.forEach((operations, stage) => {
                 const y = 8 + row * stage;
                 make(svg, "text", { x: 4, y: y + 20, class: "moving-label" }, `${words.stage} ${stage}`);
@@ -127,7 +127,7 @@
                 make(svg, "text", { x: x + 22, y: y + 13, class: "moving-label" }, words[kind]);
                 x += 120;
             }
-            make(svg, "text", { x: left + long, y: y + 13, class: "moving-label moving-end" }, `${words.time} →`);
+            make(svg, "text", { x: left + long, y: y + 37, class: "moving-label moving-end" }, `${words.time} →`);
             said.textContent = `${fill(words.bubble, { bubble, end })} ${words.memory} ` +
                 held.map((count, stage) => `${words.stage} ${stage}: ${count}`).join(", ") + ".";
         }

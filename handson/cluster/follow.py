@@ -48,7 +48,7 @@ class JobFailed(OneSentence, RuntimeError):
 class Job:
     """The report of a batch system on a job."""
 
-    waits: str = ""  # where and why, while it waits
+    waits: str = ""  # the reason why it waits, and the place
     over: bool = False
     problem: str = ""  # how it ended, if not well
     output: str | None = None  # the file that has its output, or will have it
@@ -312,7 +312,7 @@ def _plainly(comment):
 
 
 def _problem(status):
-    """Return the meaning of the status of an ended job, as half a sentence; "" if it ended well."""
+    """Return the meaning of the status of an ended job, as half a sentence, or "" if it ended well."""
     if status is None:
         return "was deleted before it ran"
     status = int(status)
@@ -327,7 +327,7 @@ def _problem(status):
 
 
 def _tell(*words):
-    """Return the output of a command of a batch system; "" if the system has forgotten the job. Raises TimeoutError
+    """Return the output of a command of a batch system, or "" if the system has forgotten the job. Raises TimeoutError
     with its message if it does not answer."""
     try:
         done = subprocess.run(words, env=environment(), text=True, capture_output=True, timeout=PATIENCE)

@@ -55,7 +55,7 @@ def _directive(line, site):
         return f"#PBS -q {site.queue}\n"
     if option.startswith("PBS -W group_list="):
         return f"#PBS -W group_list={site.group}\n" if site.group else f"##{option}"
-    if option.startswith("SBATCH --partition="):  # of jobs/ipyparallel/slurm
+    if option.startswith("SBATCH --partition="):  # the job scripts in jobs/ipyparallel/slurm have it
         return f"#SBATCH --partition={site.queue}\n"
     if option.startswith("SBATCH --account="):
         return f"#SBATCH --account={site.group}\n" if site.group else f"##{option}"

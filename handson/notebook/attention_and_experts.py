@@ -8,7 +8,7 @@ import numpy
 from handson import figures
 from handson.figures import PREDICTED, SERIES, picture
 
-MB = 2**20
+MIB = 2**20
 WAYS = {"ring": "ring", "zigzag": "ring", "heads": "heads"}  # way -> the way whose formulas apply
 
 
@@ -44,19 +44,19 @@ def ways(measured, score_bytes, sent_bytes):
         name = f"{row['way']}, causal" if row["causal"] else row["way"]
         milliseconds[name] = 1000 * row["seconds"]
         if not row["causal"]:
-            sent[name], memory[name] = row["sent"] / MB, row["bytes"] / MB
-    scores = {way: score_bytes(kind, tokens, heads, ranks) / MB for way, kind in WAYS.items()}
-    expected = {way: sent_bytes(kind, tokens, heads * width, ranks) / MB for way, kind in WAYS.items()}
+            sent[name], memory[name] = row["sent"] / MIB, row["bytes"] / MIB
+    scores = {way: score_bytes(kind, tokens, heads, ranks) / MIB for way, kind in WAYS.items()}
+    expected = {way: sent_bytes(kind, tokens, heads * width, ranks) / MIB for way, kind in WAYS.items()}
     figures.bars(left, milliseconds, "time of an attention [ms]")
-    figures.bars(middle, memory, "peak memory [MB]", scores)
-    figures.bars(right, sent, "sent by a rank [MB]", expected)
+    figures.bars(middle, memory, "peak memory [MiB]", scores)
+    figures.bars(right, sent, "sent by a rank [MiB]", expected)
     middle.plot([], [], color=PREDICTED, linewidth=2.5, label="your formula: only the scores")
     right.plot([], [], color=PREDICTED, linewidth=2.5, label="your formula")
     for axes in middle, right:
         figures.legend_above(axes)
     words = "; ".join(f"{name} {value:.0f} ms" for name, value in milliseconds.items())
-    of_memory = ", ".join(f"{name} {memory[name]:.1f} MB (scores {scores[name]:.1f})" for name in memory)
-    of_sent = ", ".join(f"{name} {sent[name]:.2f} MB (formula {expected[name]:.2f})" for name in sent)
+    of_memory = ", ".join(f"{name} {memory[name]:.1f} MiB (scores {scores[name]:.1f})" for name in memory)
+    of_sent = ", ".join(f"{name} {sent[name]:.2f} MiB (formula {expected[name]:.2f})" for name in sent)
     return picture(drawing, f"Ways of attention on {ranks} ranks: {words}. Memory: {of_memory}. Sent: {of_sent}.")
 
 

@@ -18,7 +18,7 @@ def picture(results, predicted=None):
     drawing, left, middle, right = figures.axes(10, 2.2, columns=3)
     figures.bars(left, seconds, "training [s]", predicted)
     figures.bars(middle, sent, "sent by node 1 [MB]")
-    figures.bars(right, memory, "memory of the fullest GPU [MB]")
+    figures.bars(right, memory, "memory of the fullest GPU [MiB]")
     if predicted:
         left.plot([], [], color=figures.PREDICTED, linewidth=2.5, label="your prediction")
         figures.legend_above(left)
@@ -29,6 +29,6 @@ def picture(results, predicted=None):
     for axes in middle, right:
         axes.set_yticklabels([])
     words = (
-        f"{name} {seconds[name]:.1f} s, {sent[name]:.1f} MB sent, {memory[name]:.1f} MB of memory" for name in results
+        f"{name} {seconds[name]:.1f} s, {sent[name]:.1f} MB sent, {memory[name]:.1f} MiB of memory" for name in results
     )
     return figures.picture(drawing, f"Training runs of the challenge: {'; '.join(words)}.")

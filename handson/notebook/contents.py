@@ -19,13 +19,18 @@ def titles(folder="."):
 
 def show(folder="."):
     """Print the notebooks in `folder`, and how many minutes each of them states."""
-    rows = []
+    if found := rows(folder):
+        print(*aligned(found[0], found[1:]), sep="\n")
+
+
+def rows(folder):
+    """Return (name, title, words for the minutes that it states) of the notebooks in `folder`."""
+    found = []
     for path in _notebooks(folder):
         text = _text(path)
         minutes = MINUTES.search(text)
-        rows.append((path.stem, _title(text), translated(f"{minutes[1]:>3} minutes") if minutes else ""))
-    if rows:
-        print(*aligned(rows[0], rows[1:]), sep="\n")
+        found.append((path.stem, _title(text), translated(f"{minutes[1]:>3} minutes") if minutes else ""))
+    return found
 
 
 def _notebooks(folder):

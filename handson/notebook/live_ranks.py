@@ -44,8 +44,8 @@ c.IPEngine.id = launcher_rank()  # an engine's number is its rank
 c.IPEngine.max_heartbeat_misses = 20  # seconds without a controller, after which its job ends
 """
 SHORT = 60  # longest path of a folder that may contain sockets, in bytes: see engine_jobs.LONGEST
-WALLTIME = "01:00:00"  # of the ranks' job, if the site has no rule
-_mine = None  # the ranks of this notebook
+WALLTIME = "01:00:00"  # the ranks' job requests this time if the site has no rule
+_mine = None  # the Ranks of this notebook, once they have started
 
 
 class RanksError(OneSentence, RuntimeError):
@@ -131,7 +131,7 @@ class Ranks:
 
     def let_go(self, working):
         """Free ranks from the collective in which they wait, and form a new process group. Return whether they kept
-        their variables; if not, all ranks are new. working(): the ranks that still run a cell."""
+        their variables; if not, all ranks are new. working() returns the ranks that still run a cell."""
         if self.track == "pytorch":
             Path(self.folder, rank_of_notebook.LET_GO).touch()
             end = time.monotonic() + FREED
@@ -227,8 +227,8 @@ class Waiting:
         return [rank for rank, one in self.of.items() if not one.ready()]
 
     def until_done(self):
-        """Wait until no rank runs the cell. Return why the ranks were stopped, in words; None if they were not. Raises
-        RanksError if ranks have died."""
+        """Wait until no rank runs the cell. Return why the ranks were stopped, in words, or None if they were not.
+        Raises RanksError if ranks have died."""
         look = time.monotonic() + HANGING
         try:
             while self.working():

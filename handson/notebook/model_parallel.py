@@ -13,14 +13,14 @@ from handson.notebook.runs import all_of, of_a_step
 from handson.pipelines import Operation, Timeline
 from handson.training import gpu_memory
 
-MB = 2**20
+MIB = 2**20
 STATE = ("parameters", "gradients", "optimizer")
 
 
 def _most(run, part):
-    """Return the peak MB of a part over all ranks of a run. For parameters, this is their size at the peak of the sum,
+    """Return the peak MiB of a part over all ranks of a run. For parameters, this is their size at the peak of the sum,
     because FSDP divides them only after their creation."""
-    return max(account["peak" if part == "parameters" else "most"][part] for account in run.memory) / MB
+    return max(account["peak" if part == "parameters" else "most"][part] for account in run.memory) / MIB
 
 
 def bytes_and_time(runs, predicted, seconds=None):
@@ -29,11 +29,11 @@ def bytes_and_time(runs, predicted, seconds=None):
     drawing, left, right = figures.axes(9, 0.8 + 0.36 * len(runs), columns=2, sharey=True)
     sizes = {method: _most(run, "activations") for method, [run, *_] in runs.items()}
     milliseconds = {method: 1000 * of_a_step(run) for method, [run, *_] in runs.items()}
-    predicted = {method: size / MB for method, size in predicted.items()}
-    figures.bars(left, sizes, "maximum of activations [MB]; long line: predicted", predicted, **part("activations"))
+    predicted = {method: size / MIB for method, size in predicted.items()}
+    figures.bars(left, sizes, "maximum of activations [MiB]; long line: predicted", predicted, **part("activations"))
     expected = {method: 1000 * time for method, time in (seconds or {}).items()}
     figures.bars(right, milliseconds, "time of a step [ms]" + "; long line: predicted" * bool(expected), expected)
-    words = "; ".join(f"{method} {sizes[method]:.1f} MB, {milliseconds[method]:.0f} ms" for method in runs)
+    words = "; ".join(f"{method} {sizes[method]:.1f} MiB, {milliseconds[method]:.0f} ms" for method in runs)
     return picture(drawing, f"Activations and time of a step: {words}." + note(drawing, all_of(runs)))
 
 
@@ -41,20 +41,20 @@ def against_ranks(runs, kinds, predicted):
     """Draw the parameters, gradients and optimizer state per rank against the number of ranks, and the optimizer state
     separately, with a line at the size of all parameters.
 
-    runs: ranks -> method -> [Result]; kinds: method -> the kind for `predicted`; predicted(kind, ranks): the student's
-    bytes, drawn as lines.
+    runs: ranks -> method -> [Result]; kinds: method -> the kind for `predicted`; predicted(kind, ranks) returns the
+    student's bytes, which are drawn as lines.
     """
     drawing, left, right = figures.axes(10, 3.6, columns=2)
     ranks, together, alone = sorted(runs), {}, {}
     for method in kinds:
         found = [[_most(runs[number][method][0], part) for part in STATE] for number in ranks]
         together[method], alone[method] = [sum(parts) for parts in found], [parts[-1] for parts in found]
-    expected = {method: [predicted(kind, number) / MB for number in ranks] for method, kind in kinds.items()}
+    expected = {method: [predicted(kind, number) / MIB for number in ranks] for method, kind in kinds.items()}
     figures.bars_beside(left, together, expected)
     figures.bars_beside(right, alone)
     whole = _most(next(iter(runs[ranks[0]].values()))[0], "parameters")
     right.axhline(whole, color="0.3", linestyle="--", linewidth=1, label="all parameters")
-    left.set(ylabel="maximum per rank [MB]")
+    left.set(ylabel="maximum per rank [MiB]")
     titles = "parameters + gradients + optimizer; lines: predicted", "only the optimizer's state"
     for axes, title in zip((left, right), titles):
         axes.set(xlabel="ranks", xticks=range(len(ranks)), xticklabels=ranks)
@@ -65,7 +65,8 @@ def against_ranks(runs, kinds, predicted):
         return ", ".join(f"{size:.1f}" for size in sizes)
 
     words = "; ".join(
-        f"{method} {in_words(together[method])} MB, of which optimizer {in_words(alone[method])} MB" for method in kinds
+        f"{method} {in_words(together[method])} MiB, of which optimizer {in_words(alone[method])} MiB"
+        for method in kinds
     )
     return picture(drawing, f"With {', '.join(map(str, ranks))} ranks: {words}.")
 
@@ -121,18 +122,18 @@ def activations(folders, held_bytes, stages, micro_batches):
         held_bytes("1f1b", stage, stages, micro_batches, found["gpipe"][stage] / micro_batches)
         for stage in range(stages)
     ]
-    gpipe, ours, predicted = ([size / MB for size in sizes] for sizes in (found["gpipe"], found["1f1b"], predicted))
+    gpipe, ours, predicted = ([size / MIB for size in sizes] for sizes in (found["gpipe"], found["1f1b"], predicted))
     drawing, axes = figures.axes(7, 3)
     figures.bars_beside(axes, {"gpipe": gpipe, "1f1b": ours}, {"1f1b": predicted})
     axes.plot([], [], color=PREDICTED, linewidth=2.5, label="1f1b, predicted")
     axes.set(xticks=range(stages), xticklabels=[f"stage {stage}" for stage in range(stages)])
-    axes.set(ylabel="activations held [MB]", ylim=(0, 1.2 * max(gpipe)))
+    axes.set(ylabel="activations held [MiB]", ylim=(0, 1.2 * max(gpipe)))
     axes.legend(fontsize="small", edgecolor="none", loc="upper right", ncols=3)
     words = "; ".join(
         f"stage {stage}: GPipe {gpipe[stage]:.1f}, 1F1B {ours[stage]:.1f}, predicted {predicted[stage]:.1f}"
         for stage in range(stages)
     )
-    return picture(drawing, f"The most activations that each stage has held, in MB. {words}.")
+    return picture(drawing, f"The most activations that each stage has held, in MiB. {words}.")
 
 
 def split_products(ranks, width=1.7):
@@ -157,7 +158,7 @@ def split_products(ranks, width=1.7):
         axes.text(left + across / 2, middle - high / 2 - 0.1, "outputs", ha="center", va="top", fontsize=7.5)
         axes.text(left - 0.1, middle, "inputs", ha="right", va="center", rotation=90, fontsize=7.5)
         left += across + (1.6 if name == "out" else 0.6)
-    words = "blue: what rank 0 holds. query, key, value, up: columns;\nout, down: rows"
+    words = "blue: what rank 0 holds\nquery, key, value, up: columns; out, down: rows"
     axes.text(0.6, 0.5, words, fontsize=9, va="center")
     words = (
         f"The six matrices of a block, divided among {ranks} ranks: query, key, value and up in columns, out and down"

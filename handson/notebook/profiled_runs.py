@@ -76,7 +76,8 @@ def show(*profiles, steps=3, usage=False):
     """Draw the timelines of runs one above the other, on one scale. usage: also draw the use of their devices during
     the whole run."""
     drawing = figure.timeline([run if usage else replace(run, usage=None) for run in profiles], steps)
-    return picture(drawing, " ".join(f"{run.name}: {analysis.verdict(run).sentence}." for run in profiles))
+    named = zip(figure.names(profiles), profiles)
+    return picture(drawing, " ".join(f"{name}: {analysis.verdict(run).sentence}." for name, run in named))
 
 
 def explained(one, more):

@@ -100,13 +100,18 @@ def curves(series, ylabel, workers=tuple(2**power for power in range(10)), ideal
     return figures.picture(drawing, f"{ylabel} against workers. {words}")
 
 
+def _percent(share):
+    """Return a share in percent with its sign, but 0 without one."""
+    return f"{share:+.0%}" if round(share, 2) else "0%"
+
+
 def eks(step):
     """Print the tables of EKS next to the values of the student's function `step`, with the parameters that fit all
     rows."""
     rows = [(*key, workers, rate) for key, of_table in published.EKS.items() for workers, rate in of_table.items()]
     seconds = published.fit_eks(rows)
     speak("Seconds that fit best: " + ", ".join(f"{name} {value:.2f}" for name, value in seconds.items()))
-    speak("\ntable                          workers  published  your model  error")
+    speak("\niterations/s                   workers  published  your model  error")
     for instance, table, workers, rate in rows:
         network = seconds[f"network {instance}" + " placement group" * (table == "placement group")]
         found = 1 / step(
@@ -116,4 +121,4 @@ def eks(step):
             workers,
             "double" in table,
         )
-        speak(f"{instance}, {table:26}  {workers:>6}  {rate:>9.3f}  {found:>10.3f}  {found / rate - 1:+.0%}")
+        speak(f"{instance}, {table:26}  {workers:>6}  {rate:>9.3f}  {found:>10.3f}  {_percent(found / rate - 1)}")

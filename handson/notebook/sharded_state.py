@@ -66,7 +66,7 @@ def draw_by_hand(table):
 
 
 def _entry(table, method, kind, rank):
-    """Return the shards in an entry, sorted; "" if there is no such entry."""
+    """Return the shards in an entry, sorted, or "" if there is no such entry."""
     try:
         return "".join(sorted(table[method][kind][rank].upper().replace(" ", "")))
     except (KeyError, IndexError, TypeError, AttributeError):

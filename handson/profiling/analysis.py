@@ -50,7 +50,7 @@ class Shares:
 
     @property
     def overlap(self):
-        """Return the share of communication that computation hides; None without communication."""
+        """Return the share of communication that computation hides, or None without communication."""
         return self.hidden / self.communication if self.communication else None
 
 
@@ -168,9 +168,9 @@ class Finding:
     """The verdict on a run. `kind`: the part to improve, one of PARTS; "compute" if there is nothing to improve."""
 
     kind: str
-    share: float  # of a step, 0 to 1
+    share: float  # the share of a step, from 0 to 1
     sentence: str
-    rank: int | None = None  # the rank that loses the time; None: all ranks do
+    rank: int | None = None  # the rank that loses the time; None if all ranks do
     slow_rank: int | None = None  # the rank that is waited for
     cause: str | None = None  # the part, one of PARTS, that delays the slow rank
 
@@ -182,7 +182,7 @@ def verdict(run, of_ranks=None):
     mean = {part: sum(rank.share(part) for rank in of_ranks) / len(of_ranks) for part in PARTS}
     if waiter.share("waiting") >= 0.1:
         finding = _waiting(of_ranks, waiter)
-        # that every rank loses
+        # every rank loses this time
         by_all = max(min(rank.share(part) for rank in of_ranks) for part in ("loading", "copy"))
         if finding.share > by_all and (finding.slow_rank is not None or finding.share > mean["communication"]):
             return finding

@@ -41,7 +41,7 @@ class Explanation:
     workers: tuple  # the number in each run
     recorded: tuple  # number of steps
     steps: tuple  # seconds, means over recorded steps and ranks
-    causes: dict  # of CAUSES -> share of the step with more workers; a negative share is a gain
+    causes: dict  # each of CAUSES -> its share of the step with more workers; a negative share is a gain
     # seconds per step from the throughput of the whole runs' training iterations, if their results are known
     whole: tuple | None
     remarks: list  # sentences on reasons to doubt these numbers
@@ -58,12 +58,12 @@ class Explanation:
 
     @property
     def measured(self):
-        """Return 1 - efficiency, from the throughput of the whole runs; None if it is unknown."""
+        """Return 1 - efficiency, from the throughput of the whole runs, or None if it is unknown."""
         return self.whole and 1 - self.whole[0] / self.whole[1]
 
     @property
     def apart(self):
-        """Return the difference between explained and measured loss in percentage points; None if the latter is
+        """Return the difference between explained and measured loss in percentage points, or None if the latter is
         unknown."""
         return self.whole and 100 * abs(sum(self.causes.values()) - self.measured)
 
@@ -152,7 +152,7 @@ def _operators(of_one, of_more):
 
 
 def _whole(one, more):
-    """Return the seconds per step of each whole run, from its result.json; None without results."""
+    """Return the seconds per step of each whole run, from its result.json, or None without results."""
     results = one.result, more.result
     if not all(result and result.train_seconds for result in results):
         return None

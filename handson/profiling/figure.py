@@ -1,6 +1,7 @@
 """Draw the timelines of runs one above the other, on one scale, as in the lecture; below them, the use of devices if it
 is known."""
 
+import re
 from pathlib import Path
 
 import numpy
@@ -16,7 +17,9 @@ WORDS = {
     "communication": "communication",
     "waiting": "waiting for other ranks",
 }
-LANES = {"device": ("compute", "loading", "copy"), "comm.": ("communication", "waiting")}  # of each rank, from the top
+# each rank's lanes, from the top
+LANES = {"device": ("compute", "loading", "copy"), "comm.": ("communication", "waiting")}
+TRACK_AND_NUMBER = re.compile(r"(_pytorch|_chainer)?_profile(_\d+)?$")  # at the end of the name of a run's folder
 SMALLEST = 1 / 1500  # share of the axis: shorter gaps and spans would be invisible
 
 
@@ -31,8 +34,11 @@ def timeline(runs, steps=3):
     drawing = Figure(figsize=(11, 0.9 + 0.33 * sum(rows) + 0.25 * len(rows)), layout="constrained")
     axes = drawing.subplots(len(rows), 1, height_ratios=rows, squeeze=False)[:, 0]
     shown = {}
-    for below, run, window in zip(axes, runs, windows):
+    for below, run, window, name in zip(axes, runs, windows, names(runs)):
         _draw(below, run, window, shown)
+        below.set_title(
+            f"{name}: {analysis.verdict(run).sentence}", loc="left", fontsize="medium", parse_math=False, wrap=True
+        )
         below.set_xlim(0, longest * 1.005)
         below.set_xlabel("time [ms]")
     for number, run in enumerate(used):
@@ -43,10 +49,17 @@ def timeline(runs, steps=3):
     return drawing
 
 
+def names(runs):
+    """Return the names of the runs' folders as words, such as "single GPU" for "single_gpu_pytorch_profile_15"; the
+    folders' names if two runs would have the same words."""
+    words = [TRACK_AND_NUMBER.sub("", run.name).replace("_", " ").replace("gpu", "GPU") for run in runs]
+    return words if len(set(words)) == len(words) else [run.name for run in runs]
+
+
 def figure(runs, path, steps=3):
     """Write `timeline` as `path` with the suffixes .png and .svg, and return both paths. Raises ProfileError or
     FigureError."""
-    words = [f"{run.name}: {analysis.verdict(run).sentence}." for run in runs]
+    words = [f"{name}: {analysis.verdict(run).sentence}." for name, run in zip(names(runs), runs)]
     return figures.save(
         timeline(runs, steps), Path(path), "Timelines of the ranks of each run, one above the other. " + " ".join(words)
     )
@@ -96,9 +109,6 @@ def _draw(axes, run, window, shown):
                     )
     axes.set_yticks(*zip(*ticks))
     axes.set_ylim(2 * len(run.timelines) - 0.4, -0.6)
-    axes.set_title(
-        f"{run.name}: {analysis.verdict(run).sentence}", loc="left", fontsize="medium", parse_math=False, wrap=True
-    )
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
@@ -124,7 +134,7 @@ def draw_usage(above, below, run):
         below.plot(seconds, numpy.array(device["memory"]) / 2**20, **style)
     begin, end = (moment / 1e9 - usage["begin"] for moment in _window(run, 10**6))
     memory = max((max(device["memory"], default=0) for device in usage["devices"]), default=0) / 2**20
-    for axes, label, most in (above, "utilisation [%]", 108), (below, "memory [MB]", 1.2 * memory + 1):
+    for axes, label, most in (above, "utilisation [%]", 108), (below, "memory [MiB]", 1.2 * memory + 1):
         axes.axvspan(begin, end, color="0.85", label="recorded")
         axes.set(ylabel=label, ylim=(0, most), xlim=(0, None))
         axes.spines[["top", "right"]].set_visible(False)

@@ -64,7 +64,7 @@ def record(command, tool, folder, skip, steps, say=speak):
 
 
 def choose(tool, gpu):
-    """Return (nvprof, nsys or torch, the reason for the choice). gpu: the GPU's compute capability, such as (7, 5);
+    """Return (nvprof, nsys or torch, the reason for the choice). gpu: the GPU's compute capability, such as (7, 5), or
     None without a GPU. Raises RecordError."""
     nvprof, nsys = shutil.which("nvprof"), shutil.which("nsys")
     if tool != "auto":
@@ -88,7 +88,7 @@ def choose(tool, gpu):
 
 
 def capability():
-    """Return the compute capability of the first GPU, such as (7, 5); None if no GPU can be used."""
+    """Return the compute capability of the first GPU, such as (7, 5), or None if no GPU can be used."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return None
     import pynvml

@@ -38,7 +38,7 @@ def watch(output=None, interval=2, count=None, say=speak):
         for name, *of_device in zip(of_devices.names, *seen):
             say(
                 f"{name}: {statistics.fmean(one[0] for one in of_device):.0f} % busy on average,"
-                f" {max(one[1] for one in of_device) / 2**20:,.0f} MB at most"
+                f" {max(one[1] for one in of_device) / 2**20:,.0f} MiB at most"
             )
         raise
 
@@ -46,16 +46,16 @@ def watch(output=None, interval=2, count=None, say=speak):
 def table(names, sample, before, interval, limits=None):
     """Return a sample as lines: utilisation, memory (and its limit, from `limits` in bytes or None), and power if the
     device reports its energy."""
-    limits = [f" / {limit / 2**20:,.0f} MB" if limit else "" for limit in limits or [None] * len(names)]
+    limits = [f" / {limit / 2**20:,.0f} MiB" if limit else "" for limit in limits or [None] * len(names)]
     wider = max(map(len, limits))
     width = max(map(len, names))
     lines = [
-        f"{time.strftime('%H:%M:%S'):{width}}  utilisation      "
+        f"{time.strftime('%H:%M:%S'):{width}}  utilisation       "
         f" memory{' ' * wider}{'    power' * (sample[0][2] is not None)}".rstrip()
     ]
     for index, (name, (utilisation, memory, energy)) in enumerate(zip(names, sample)):
         power = f"{(energy - before[index][2]) / interval:6.0f} W" if energy is not None and before else ""
         lines.append(
-            f"{name:{width}}  {utilisation:9.0f} %  {memory / 2**20:8,.0f} MB{limits[index]:{wider}} {power}".rstrip()
+            f"{name:{width}}  {utilisation:9.0f} %  {memory / 2**20:8,.0f} MiB{limits[index]:{wider}} {power}".rstrip()
         )
     return lines

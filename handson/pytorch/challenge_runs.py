@@ -42,7 +42,9 @@ def _add_options(methods, parser):
     parser.add_argument(
         "--text", type=Path, metavar="FILE", help="your own text file. Default: a text in an invented language"
     )
-    parser.set_defaults(dataset="an invented language", size=LENGTH, epoch=1, batchsize=WINDOWS)
+    parser.set_defaults(
+        dataset="an invented language", size=LENGTH, epoch=1, batchsize=WINDOWS, counted="windows of text"
+    )
     if parser.get_default("gpu_memory") is None:
         # a real GPU is never this small, so its tensors are only counted
         parser.set_defaults(gpu_memory=math.inf if torch.cuda.is_available() else MEMORY)

@@ -32,12 +32,12 @@ class Task:
         The windows are drawn at random. Each rank gets its own batches, but ranks that pass the same number as `stream`
         get the same batches.
         """
-        chance = torch.Generator().manual_seed(self.seed * 1000 + (self.rank if stream is None else stream))
+        generator = torch.Generator().manual_seed(self.seed * 1000 + (self.rank if stream is None else stream))
         while True:
-            begins = torch.randint(len(self.text) - LENGTH, (windows, 1), generator=chance)
+            begins = torch.randint(len(self.text) - LENGTH, (windows, 1), generator=generator)
             self.drawn += windows
-            taken = self.text[begins + torch.arange(LENGTH + 1)].long().to(self.device)
-            yield taken[:, :-1], taken[:, 1:]
+            batch = self.text[begins + torch.arange(LENGTH + 1)].long().to(self.device)
+            yield batch[:, :-1], batch[:, 1:]
 
 
 def loss_of(scores, following):

@@ -9,7 +9,7 @@ from handson.errors import TrackError
 from handson.pytorch import memory_counter
 from handson.training import equal_ranks, launch, progress, rank_watcher, step_times, virtual_gpus
 
-_hook = None  # of this process's optimizers
+_hook = None  # the hook that this process's optimizers call after each step
 _steps = 0  # run by these optimizers
 
 

@@ -13,9 +13,9 @@ class CausalAttention(Attention):
     """Attention with a causal mask: each token attends only to itself and to earlier tokens."""
 
     def forward(self, tokens):
-        query, key, value = (self.split(of(tokens)) for of in (self.query, self.key, self.value))
-        taken = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.out(taken.transpose(1, 2).flatten(2))
+        query, key, value = (self.split(layer(tokens)) for layer in (self.query, self.key, self.value))
+        attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(attended.transpose(1, 2).flatten(2))
 
 
 class Embedding(nn.Module):
@@ -23,11 +23,11 @@ class Embedding(nn.Module):
 
     def __init__(self, length, width):
         super().__init__()
-        self.letter = nn.Embedding(TOKENS, width)
-        self.place = nn.Parameter(0.02 * torch.randn(length, width))
+        self.token_embedding = nn.Embedding(TOKENS, width)
+        self.position_embedding = nn.Parameter(0.02 * torch.randn(length, width))
 
     def forward(self, text):
-        return self.letter(text) + self.place[: text.shape[1]]
+        return self.token_embedding(text) + self.position_embedding[: text.shape[1]]
 
 
 class LanguageModel(nn.Module):

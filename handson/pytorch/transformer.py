@@ -16,11 +16,11 @@ class Patches(nn.Module):
     def __init__(self, size, patch, width):
         super().__init__()
         self.project = nn.Conv2d(3, width, patch, stride=patch)
-        self.place = nn.Parameter(0.02 * torch.randn((size // patch) ** 2, width))
+        self.position_embedding = nn.Parameter(0.02 * torch.randn((size // patch) ** 2, width))
 
     def forward(self, images):
         # contiguous, as messages between stages are
-        return self.project(images).flatten(2).transpose(1, 2).contiguous() + self.place
+        return self.project(images).flatten(2).transpose(1, 2).contiguous() + self.position_embedding
 
 
 class Attention(nn.Module):
@@ -33,9 +33,9 @@ class Attention(nn.Module):
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
 
     def forward(self, tokens):
-        query, key, value = (self.split(of(tokens)) for of in (self.query, self.key, self.value))
-        taken = F.scaled_dot_product_attention(query, key, value, dropout_p=self.dropout * self.training)
-        return self.out(taken.transpose(1, 2).flatten(2))
+        query, key, value = (self.split(layer(tokens)) for layer in (self.query, self.key, self.value))
+        attended = F.scaled_dot_product_attention(query, key, value, dropout_p=self.dropout * self.training)
+        return self.out(attended.transpose(1, 2).flatten(2))
 
     def split(self, tokens):
         """Map (N, tokens, width) to (N, heads, tokens, width of a head)."""

@@ -32,13 +32,13 @@ class Run:
     per_node: int
     batchsize: int  # per worker
     steps: numpy.ndarray  # seconds; a single mean if the steps were not measured separately
-    network: str = ""  # "100mbit"; "": not limited
+    network: str = ""  # such as "100mbit"; "" if it is not limited
     parameters: int | None = None
     dtype: str = "float32"
     double_buffering: bool = False
     overlap: bool = True  # all-reduces begin during backward
     evaluation: float = 0.0  # seconds after each epoch, by all workers together
-    images: int = 0  # of an epoch
+    images: int = 0  # per epoch
     result: object = None
 
     @property

@@ -81,7 +81,7 @@ def without_effect(args, comm=None):
 
 
 def beyond_the_job(workers, gpus, comm=None):
-    """Return the resources that a run uses beyond its job's share, in words; "" if there are none, or no job."""
+    """Return the resources that a run uses beyond its job's share, in words, or "" if there are none, or no job."""
     processes, share = job_processes(), job_nodes().get(current_node(), {}).get("slots")
     if comm and processes and workers > processes:
         return (

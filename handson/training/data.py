@@ -209,7 +209,7 @@ def read(path, entry):
 
 
 def _what_is_wrong(path, arrays, archive):
-    """Return why the `arrays` in the file `path` are not a data set, as a sentence; None if they are one."""
+    """Return why the `arrays` in the file `path` are not a data set, as a sentence, or None if they are one."""
     names = ("train_images", "train_labels", "test_images", "test_labels", "classes", "maximum")
     if missing := [name for name in names if name not in arrays]:
         return f"{path} lacks {', '.join(missing)}"

@@ -42,8 +42,9 @@ contents.show()
 # 4. **Check** your work with `check(...)` at the end of each notebook. The check reports what is right, what is wrong,
 #    and where to look. You can check as often as you like, even if you have not filled in all gaps.
 #
-# The scripts come in two tracks, *PyTorch* and *Chainer*. Choose one of them. If you fill in both tracks, the better
-# one counts.
+# The scripts come in two tracks, *PyTorch* and *Chainer*. Choose PyTorch, unless you have a reason for Chainer: its
+# developer ended its development in December 2019, and has only maintained it since. (Chainer is the framework of the
+# lecture from which this course grew.) If you fill in both tracks, the better one counts.
 
 # %% [markdown]
 # ## The machine you are on

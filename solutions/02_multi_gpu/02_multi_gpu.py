@@ -373,7 +373,8 @@ command = "OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 hanging.py
 # - `TORCH_DISTRIBUTED_DEBUG=DETAIL` makes PyTorch compare the collectives of all ranks and report the difference. The
 #   next cell shows this.
 # - On real GPUs, NCCL's *flight recorder* keeps the last collectives of each rank, and writes them to files when a
-#   collective times out. Set `TORCH_FR_BUFFER_SIZE=2000` and `TORCH_NCCL_DUMP_ON_TIMEOUT=1`.
+#   collective times out. Set `TORCH_FR_BUFFER_SIZE=2000` (called `TORCH_NCCL_TRACE_BUFFER_SIZE` in older versions of
+#   PyTorch) and `TORCH_NCCL_DUMP_ON_TIMEOUT=1`.
 # - `py-spy dump --pid PID` shows the stack of a running process. Run it on the node of this process
 #   (`pip install py-spy`).
 # - `python -m handson doctor`, as a command in a job, tests whether the ranks can reach each other.
@@ -481,8 +482,9 @@ check("multi_gpu", "updates", "prediction_error")
 # ## \* Longer steps
 #
 # [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677) has a remedy: for a batch that is N times as big,
-# use N times the learning rate, because each update replaces N small updates. Such high rates can do harm in the first
-# updates. So start with the old rate, and let it rise linearly: this is a **warm-up**.
+# use N times the learning rate, because each update replaces N small updates. (This rule is for SGD. With Adam, the
+# square root of N is the usual factor.) Such high rates can do harm in the first updates. So start with the old rate,
+# and let it rise linearly: this is a **warm-up**.
 
 
 # %%

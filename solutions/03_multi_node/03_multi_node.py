@@ -446,7 +446,8 @@ for model, (step, throughput) in models.items():
     parameters = {"convnet": PARAMETERS, "resnet50": 23_528_522}[model]
     slow_step = step + allreduce_seconds(parameters, 4, measured_megabits)
     measured[model], predicted[model] = throughput, 4 * 32 / slow_step
-figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) if measured else None
+label = "throughput of four workers, without the evaluation [images/s]"
+figures.bar_chart(measured, label, predicted) if measured else None
 
 # %% [markdown]
 # The measured throughput is usually below the mark, because the formula only counts bytes. It leaves out three things.
@@ -477,8 +478,9 @@ check("multi_node", "allreduce_seconds")
 # !cd {FOLDER} && OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 from_scratch.py
 
 # %% [markdown]
-# These runs take only a few seconds, so their speed-up can be lower than that of your jobs. The images are small here
-# (64 pixels), so a step is short, and the overhead of each step is a larger part of it.
+# The speed-up is usually lower than that of your jobs. The images are small here (64 pixels): a step takes only some
+# milliseconds, and its all-reduce is a large part of it. Other programs also change such short runs more: on a busy
+# machine, two ranks can even be slower than one.
 
 # %%
 check("multi_node", "from_scratch.py")
@@ -542,7 +544,7 @@ for number, option in enumerate(variants.values()):
 # %%
 found = [read(f"{FOLDER}/results/fast/{number}") for number in range(len(variants))]
 names = {name: run.images / run.train_seconds for name, run in zip(variants, found)}
-figures.bar_chart(names, "throughput of four workers [images/s]") if variants else None
+figures.bar_chart(names, label) if variants else None
 
 # %% [markdown]
 # If the network is the bottleneck, double buffering gains most: the all-reduce costs no time as long as it is shorter

@@ -54,7 +54,7 @@ def main():
     seconds = time.perf_counter() - start
 
     if dist.get_rank() == 0:
-        print(f"{EPOCHS * len(train_set) / seconds:.1f} images/s on {dist.get_world_size()} GPUs")
+        print(f"{EPOCHS * len(train_set) / seconds:.1f} images/s on {dist.get_world_size()} GPU(s)")
     dist.destroy_process_group()
 
 

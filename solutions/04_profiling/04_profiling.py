@@ -9,7 +9,7 @@
 # %% [markdown]
 # # Why is it not faster?
 #
-# Two GPUs were not twice as fast as one. A clock shows *that* training is slow. A **profile** shows *why*: it records
+# In `02_multi_gpu`, two GPUs were not twice as fast as one. A clock shows *that* training is slow. A **profile** shows *why*: it records
 # when each operation began and ended on each GPU. You will read profiles of your own scripts. Then you will find out
 # what slows down three other scripts, and fix it.
 #
@@ -273,6 +273,10 @@ profiled_runs.show(before)
 
 # %%
 profiled_runs.table(before)
+
+# %% [markdown]
+# The table gives the mean of the recorded steps. The last line of the job's output gives their median, which is longer
+# here: every fourth step has a batch of only 4 images, the remainder of an epoch.
 
 # %%
 # Which part of the step can the script avoid: "compute", "loading", "copy", "communication", "waiting" or "host"?

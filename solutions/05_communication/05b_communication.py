@@ -99,6 +99,12 @@ for method in ("plain", "float16", "1-bit", "top-1-percent"):
     sent = hook_bytes(method, 136_000)
     print(f"{method:14} {sent:10,.0f} bytes, {8000 * sent / 40e6:6.1f} ms at 40 Mbit/s")
 
+# %% [markdown]
+# These numbers hold for two ranks. The signs of two ranks have different scales, so they cannot be added up on the way
+# as in a ring all-reduce: each rank receives the signs of every other rank (an *all-gather*). With N ranks, 1-bit sends
+# 64 / N times fewer bytes than float32 with a ring, so the gain is 32 with 2 ranks, and there is none with 64.
+# `top_k` has the same problem.
+
 # %%
 # Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
 from grader import check
@@ -153,6 +159,9 @@ fast = run("train_hooks.py", "fast", f"{options} plain", "none")
 communication.throughputs(slow | {"plain, no limit": fast["plain"]})
 
 # %% [markdown]
+# Double buffering gains little here: it can only hide the 20 to 40 ms of computing behind the 109 ms of sending. It
+# gains most if both take the same time.
+#
 # In the first two steps, every method sends float32 gradients (a *warm start*), so a whole run sends more than your formula says. How well
 # does the network learn? A sign is a poor substitute for a gradient. Compare with and without error feedback:
 
@@ -227,8 +236,8 @@ communication.throughputs(seldom)
 
 # %% [markdown]
 # The bytes, counted at a node's network interface, are proportional to 1/H. On these easy images, the final accuracy hardly depends on H:
-# different seeds differ by about the same amount. (The line is the mean, the marks are the seeds.) The larger H is, the less a
-# still larger H gains: H steps share one average, and at most its time can be saved. With larger neural networks, a large H costs accuracy.
+# different seeds differ by about the same amount. (The line is the mean, the marks are the seeds.) A larger H saves time with
+# diminishing returns, because each step pays only 1/H of an average. With larger neural networks, a large H costs accuracy.
 
 # %%
 check("communication", "block_bytes", "prediction_period", "local_sgd.py")
@@ -265,8 +274,10 @@ communication.staleness(of_server, expected=predicted)
 
 # %% [markdown]
 # Between two gradients of one worker, each other worker sends about one gradient. A slow worker misses many updates, so
-# its gradients are the very stale ones: the small bars on the right. The fast workers do not wait. The next figure
-# shows the throughput:
+# its gradients are the very stale ones: the small bars on the right. The fast workers do not wait. They compute nearly
+# all gradients, most of which are only one update old. So with a slow worker, the accuracy can be *higher* than without
+# it. (The order in which gradients arrive is different in each run, and so is the accuracy.) The next figure shows the
+# throughput:
 
 # %%
 communication.throughputs(served)
@@ -376,7 +387,9 @@ else:
 communication.throughputs(of_track)
 
 # %% [markdown]
-# A delayed gradient points downhill for old parameters. The larger the step, the more this hurts. Compare the learning rates 0.03 and 0.2:
+# A delayed gradient points downhill for old parameters. The larger the step, the more this hurts: at the rate of the
+# runs above, 0.1, a seed with double buffering can already end with a much lower accuracy than the other one. Compare
+# the learning rates 0.03 and 0.2:
 
 # %%
 rates = {}
@@ -399,7 +412,8 @@ communication.accuracies(rates, list(rates))
 
 # %% [markdown]
 # First, an uninterrupted run; then a run whose second node dies after the first checkpoint (`KILL_NODE`). In the second run,
-# `torchrun --max-restarts` restarts all ranks. (torchrun then warns that it "failed to shutdown the rendezvous", because the node has died.)
+# `torchrun --max-restarts` restarts all ranks. (torchrun then prints an error, such as that a rank has *failed*, because
+# the node has died.)
 
 # %%
 import shutil

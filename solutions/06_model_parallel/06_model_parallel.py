@@ -130,7 +130,7 @@ predicted = dict(
     activations=activation_bytes(BATCH, TOKENS, WIDTH, BLOCKS),
 )
 for part, size in predicted.items():
-    print(f"{part:11} {size / 2**20:5.1f} MB")
+    print(f"{part:11} {size / 2**20:5.1f} MiB")
 
 # %% [markdown]
 # With `--gpu-memory`, a run counts its tensors. The left figure shows the memory in use during one step. The right figure shows the memory
@@ -143,17 +143,16 @@ memory.picture([f"{FOLDER}/results/counted/plain_0"], predicted)
 
 # %% [markdown]
 # The parts do not reach their maxima at the same time, because backward frees activations while it creates gradients. So this network
-# needs less memory than the sum of the maxima. Your prediction is such a sum. It is close to the peak only because two differences cancel
-# here: it counts all gradients, which do not exist yet at the peak, but not the gradients of activations, which backward holds for a short
-# time.
+# needs less memory than the sum of the maxima. Your prediction is such a sum. It counts the gradients (3 MiB), which do not exist yet at
+# the peak. It leaves out the gradients of activations (about 3 MiB), which backward holds at the peak. Here the two errors cancel.
 #
-# Now limit the GPU to 32 MB. The job ends with an error message. How much memory did the operation request, and which part holds most of the
+# Now limit the GPU to 32 MiB. The job ends with an error message. How much memory did the operation request, and which part holds most of the
 # memory in use?
 
 # %%
 LIMIT = 32 * 2**20
 try:
-    run("train_memory.py", "too_large", f"{options} 32MB")
+    run("train_memory.py", "too_large", f"{options} 32MiB")
 except JobFailed as error:
     print(error)
 
@@ -178,7 +177,7 @@ fits = largest_batch(LIMIT, of_network, of_an_image)
 print("largest batch:", fits)
 
 # %%
-options = f"--method plain --epoch 1 --batchsize {fits} --gpu-memory 32MB"
+options = f"--method plain --epoch 1 --batchsize {fits} --gpu-memory 32MiB"
 fitted = run("train_memory.py", "fits", options)
 memory.picture([f"{FOLDER}/results/fits/plain_0"])
 
@@ -224,8 +223,8 @@ def checkpointed_bytes(batch, tokens, width, blocks):
 ### Set `prediction_slower` to your factor. Backward takes about twice as long as forward.
 prediction_slower = 4 / 3
 ### END SOLUTION
-megabytes = checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS) / 2**20
-print(f"I expect {prediction_slower:.2f} times as long a step, and {megabytes:.1f} MB of activations.")
+mebibytes = checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS) / 2**20
+print(f"I expect {prediction_slower:.2f} times as long a step, and {mebibytes:.1f} MiB of activations.")
 
 # %%
 options = f"--epoch 1 --batchsize {BATCH} --gpu-memory unlimited --method"
@@ -245,7 +244,7 @@ seconds = {"checkpoint": factor * of_plain} if factor else None
 model_parallel.bytes_and_time(saving, expected, seconds)
 
 # %% [markdown]
-# `plain` and `checkpoint` both use about 3 MB more than you computed. The reason is that backward also holds the
+# `plain` and `checkpoint` both use about 3 MiB more than you computed. The reason is that backward also holds the
 # gradients of a few activations for a short time. Checkpointing does not reduce these gradients. They are a tenth of
 # the activations of `plain`, but about a quarter of those of `checkpoint`.
 
@@ -256,9 +255,11 @@ for method, [result] in saving.items():
     print(f"{method:27} loss {result.log[-1]['main/loss']:.4f}")
 
 # %% [markdown]
-# The losses are equal, so all methods train the same network. Accumulation costs little time as long as a micro-batch keeps the GPU busy.
-# Checkpointing costs one more forward, but it helps even if the activations of a single image do not fit. PyTorch's own `checkpoint` works
-# like yours, and also repeats the random numbers of dropout. Neither method reduces the memory of the parameters and the optimizer state.
+# The losses are equal, so all methods train the same network. Accumulation costs little time if a micro-batch keeps the
+# GPU busy. Here it does not: a part has only 16 or 8 images, and its operations are so small that starting them, and
+# counting their tensors, takes a large share of the time. Checkpointing costs one more forward, but it helps even if
+# the activations of a single image do not fit. PyTorch's own `checkpoint` works like yours, and also repeats the random
+# numbers of dropout. Neither method reduces the memory of the parameters and the optimizer state.
 
 # %%
 check("model_parallel", "checkpointed_bytes", "prediction_slower", "save_memory.py")
@@ -298,7 +299,7 @@ selective = run("train_memory.py", "selective", f"{options} {' '.join(widths)}")
 model_parallel.bytes_and_time(selective, {method: UNIT * number for method, number in widths.items()})
 
 # %% [markdown]
-# The gradients of activations add about 6 MB to each prediction, as above. On this network, every second block saves more memory than the
+# The gradients of activations add about 6 MiB to each prediction, as above. On this network, every second block saves more memory than the
 # selected operations, and both take less time than checkpointing of all blocks. The two take nearly the same time on such a small network:
 # `checkpoint-every-2nd` recomputes linear layers, too, but with `checkpoint-selected`, Python decides about each operation, which takes
 # time. If other programs use the cores, repeat the run before you
@@ -375,7 +376,7 @@ def sharded_bytes(method, parameters, ranks):
 print("GB per rank, for a network with 7 billion parameters:")
 print("ranks  ddp  zero  fsdp")
 for ranks in (1, 2, 4, 64):
-    ddp, zero, fsdp = (sharded_bytes(name, 7e9, ranks) / 2**30 for name in ("ddp", "zero", "fsdp"))
+    ddp, zero, fsdp = (sharded_bytes(name, 7e9, ranks) / 1e9 for name in ("ddp", "zero", "fsdp"))
     print(f"{ranks:5} {ddp:4.0f} {zero:5.0f} {fsdp:5.0f}")
 
 # %% [markdown]
@@ -388,8 +389,8 @@ for ranks in (1, 2, 4, 64):
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/zero.py  # the gaps
 
 # %%
-# With ZeRO stage 1, what is the smallest number of ranks at which Adam's state needs less memory on each rank than all
-# parameters?
+# ZeRO stage 1 shards Adam's state, but not the parameters. With how many ranks, at least, does a rank's share of the
+# state need less memory than the parameters?
 ### BEGIN SOLUTION prediction_ranks: Set `prediction_ranks` to your number of ranks.
 prediction_ranks = 3
 ### END SOLUTION
@@ -415,11 +416,11 @@ model_parallel.against_ranks(
 )
 
 # %% [markdown]
-# DDP keeps buckets in addition to the gradients, which doubles their memory. `torch-zero` runs with DDP, so it has the
-# buckets, too. Your ZeRO keeps all gradients in one tensor, which also serves as the bucket. For a short time, it needs
-# a second tensor: the mean gradients of its shard. With one rank, there is only one shard, so ZeRO saves nothing. At 2
-# ranks, Adam's state is as large as the parameters; it needs less from 3 ranks on. The next figure shows the memory of rank 0 during one
-# step with two ranks:
+# By default, DDP keeps buckets in addition to the gradients, which doubles their memory (`gradient_as_bucket_view=True`
+# avoids this). `torch-zero` runs with DDP, so it has the buckets, too. Your ZeRO keeps all gradients in one tensor,
+# which also serves as the bucket. For a short time, it needs a second tensor: the mean gradients of its shard. With one
+# rank, there is only one shard, so ZeRO saves nothing. At 2 ranks, Adam's state is as large as the parameters; it needs
+# less from 3 ranks on. The next figure shows the memory of rank 0 during one step with two ranks:
 
 # %%
 folders = [f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "zero")]

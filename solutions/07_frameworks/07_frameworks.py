@@ -150,7 +150,7 @@ other_frameworks.picture(results)
 # %% [markdown]
 # - *Images/s*: the training throughput after the first epoch. By then everything is compiled, including JAX's separate
 #   step for the short last batch.
-# - *Speed-up*: images/s, divided by those of the same system on one worker. Two systems have no run of their own with
+# - *Speed-up*: images/s, divided by those of the same system on one worker. Two rows have no run of their own with
 #   one worker: mirrored replicas are compared with `fit` on one GPU, and JAX's processes with JAX's single process.
 # - *First step*: its time in seconds, which includes tracing and compiling. *Whole run*: images/s including the first
 #   step and the evaluation.
@@ -195,9 +195,8 @@ def weights_of_fit(parts):
 
 # %%
 for parts in ([32, 32], [14, 14], [8, 7], [32, 1]):
-    print(
-        parts, [round(weight, 4) for weight in weights_of_fit(parts)], "; with equal weights", round(1 / sum(parts), 4)
-    )
+    weights = [round(weight, 4) for weight in weights_of_fit(parts)]
+    print(f"{parts}: {weights}; with equal weights: {1 / sum(parts):.4f}")
 
 # %% [markdown]
 # Your `replica_step` divides the sum of the losses by the number of all images, so every image counts the same.

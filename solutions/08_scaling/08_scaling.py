@@ -41,7 +41,7 @@ if why := slow_network.why_not():
 # %% [markdown]
 # ## Serial work
 #
-# Suppose that one worker cannot divide the share `serial` of its work, for example reading a file. N workers divide the
+# Suppose that a share `serial` of the work cannot be divided, for example reading a file. N workers divide the
 # remaining work among them. How many times as fast do they finish the *same* work?
 
 
@@ -55,8 +55,8 @@ def amdahl(serial, workers):
 
 
 # %% [markdown]
-# Usually more workers do *more* work, because each of them has its own batch. Now `serial` is the share of the N
-# workers' time that goes into undivided work. A single worker would need N times as long for the other part. How many
+# Usually more workers do *more* work, because each of them has its own batch. Now `serial` is measured differently: it
+# is the undivided share of the time that N workers take. One worker would need N times as long for the rest. How many
 # times as much work do N workers do in a given time as one worker?
 
 
@@ -309,8 +309,9 @@ scaling.eks(cloud_step)
 
 # %% [markdown]
 # In which rows is loading the bottleneck, in which rows the network? The seconds above the table were fitted to all 15
-# rows, so a small error proves little. Only the row of p2 with 4 instances is far off: this run was slower than any
-# such model predicts. Something probably disturbed it. The table alone does not show this, but the model does.
+# rows, so a small error proves little. Only two rows are far off, both of p2 with 4 instances: these runs were slower
+# than any such model predicts. Something probably disturbed them. The table alone does not show this, but the model
+# does.
 
 # %%
 check("scaling", "cloud_step")

@@ -66,7 +66,7 @@ print("their sums of exp(score):", [round(part.exp().sum().item(), 1) for part, 
 
 # %% [markdown]
 # The second half has nearly all of the weight. Fill the gap `combine` in `pytorch/attention.py`. The function `attend`
-# computes the two parts. This is its core:
+# computes one such part, its average and the logarithm of its sum. This is its core:
 
 # %%
 import inspect
@@ -92,7 +92,8 @@ check("attention_and_experts", "combine")
 # attention of these heads without further messages, and a second all-to-all sends the results back (Jacobs et al.,
 # "DeepSpeed Ulysses", 2023).
 #
-# The scores are the largest tensor of an attention that stores them. How many bytes do they need?
+# The scores are the largest tensor of an attention that stores them. (FlashAttention, Dao et al. 2022, does not: it
+# computes the softmax block by block, and combines the blocks as you do above.) How many bytes do the scores need?
 
 
 # %%
@@ -134,7 +135,7 @@ def sent_bytes(way, tokens, width, ranks):
 TOKENS, HEADS, WIDTH = 2048, 4, 32  # WIDTH: numbers per token and head
 for ranks in (2, 4, 16, 64):
     shown = {
-        way: f"{score_bytes(way, TOKENS, HEADS, ranks) / 2**20:.2f} MB of scores, {sent_bytes(way, TOKENS, HEADS * WIDTH, ranks) / 2**20:.2f} MB sent"
+        way: f"{score_bytes(way, TOKENS, HEADS, ranks) / 2**20:.2f} MiB of scores, {sent_bytes(way, TOKENS, HEADS * WIDTH, ranks) / 2**20:.2f} MiB sent"
         for way in ("ring", "heads")
     }
     print(f"{ranks:2} ranks:", shown)
@@ -235,7 +236,8 @@ check("attention_and_experts", "prediction_zigzag")
 #
 # A *mixture of experts* replaces one MLP by several MLPs, the *experts*. A *router*, which is one small layer, gives
 # each token a probability for each expert, and the token goes to the expert with the highest probability. So a layer
-# can have eight times as many parameters and still take no longer than a single MLP.
+# can have eight times as many parameters and still take no longer than a single MLP. (Many of today's models send each
+# token to several experts, the *top k*, and add up their weighted results. Here k is 1.)
 #
 # An expert accepts only a limited number of tokens, its *capacity*. This fixes the size of the tensors, and no rank has
 # to wait long for an overloaded expert. Tokens beyond the capacity are *dropped*: the block passes them on unchanged. A

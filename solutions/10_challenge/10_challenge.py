@@ -59,7 +59,7 @@ print(inspect.getsource(language))
 print(inspect.getsource(challenge_task))
 
 # %%
-print(f"{challenge.RANKS} virtual GPUs of {challenge.MEMORY / 2**20:.0f} MB on {challenge.NODES} nodes,", end=" ")
+print(f"{challenge.RANKS} virtual GPUs of {challenge.MEMORY / 2**20:.0f} MiB on {challenge.NODES} nodes,", end=" ")
 print(f"a network of {challenge.NETWORK} between the nodes,")
 print(f"a loss of {challenge.LOSS} on text that no rank has seen, in at most {challenge.SECONDS} s")
 

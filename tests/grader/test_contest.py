@@ -134,7 +134,7 @@ def test_the_figure_of_the_challenge_describes_each_run():
     memory = [{"peak": {"parameters": 2**20, "activations": 3 * 2**20}}, {"peak": {"parameters": 2**20}}]
     run = SimpleNamespace(seconds=12.0, log=[{"bytes": 5e6}], memory=memory)
     alt = challenge_figure.picture({"plain": run, "challenge": run}, {"challenge": 9.0}).alt
-    assert alt.count("12.0 s, 5.0 MB sent, 4.0 MB of memory") == 2 and alt.endswith(".")
+    assert alt.count("12.0 s, 5.0 MB sent, 4.0 MiB of memory") == 2 and alt.endswith(".")
     assert challenge_figure.picture({"plain": run, "challenge": run}).alt == alt
 
 

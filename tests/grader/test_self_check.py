@@ -286,6 +286,20 @@ def test_a_gap_without_points_says_so():
         assert page.count("starred, no points") == 1 and page.count("2 of 2") == 2 and "0 of 0" not in page
 
 
+def test_a_section_without_points_is_not_called_0_of_0():
+    checked = self_check.Checked("own", (replace(verdict("a", PASSED, 0), max_points=0),), 1.0)
+    assert display.summary(checked) == "own: starred, no points" and "0 of 0" not in display.html(checked)
+
+
+def test_a_table_has_a_column_of_what_to_look_at_only_if_there_is_something():
+    tables = [
+        display.html(self_check.Checked("own", verdicts, 1.0))
+        for verdicts in ((verdict("a", PASSED, 2),), (verdict("a", PASSED, 2), verdict("b", FAILED, message="why")))
+    ]
+    assert [table.count("What to look at") for table in tables] == [0, 1]
+    assert [(table.count("<td"), table.count('scope="col"')) for table in tables] == [(3, 4), (8, 5)]
+
+
 def test_of_two_tracks_the_one_attempted_is_shown(own_task, monkeypatch):
     found = [
         verdict("a", NOT_ATTEMPTED, track="pytorch"),

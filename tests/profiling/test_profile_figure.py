@@ -46,6 +46,13 @@ def test_timelines_stand_one_above_the_other_at_one_scale(runs):
     assert max(path.get_extents().x1 for bars in one.collections for path in bars.get_paths()) < 101
 
 
+def test_runs_are_named_in_words_unless_two_would_have_the_same(runs):
+    runs[0].name, runs[1].name = "single_gpu_pytorch_profile_15", "slow_loading_before"
+    assert figure.names(runs) == ["single GPU", "slow loading before"]
+    runs[1].name = "single_gpu_pytorch_profile_16"
+    assert figure.names(runs) == [run.name for run in runs]
+
+
 def test_the_use_of_devices_is_drawn_below(runs):
     begin = made.HOUR / 1e9 - 1
     device = {"name": "core 0", "utilisation": [97.0, 50.0, 0.0], "memory": [2**20 * 7] * 3, "energy": None}
@@ -53,7 +60,7 @@ def test_the_use_of_devices_is_drawn_below(runs):
     *_, busy, memory = figure.timeline(runs).axes
     assert busy.lines[0].get_xydata().tolist() == [[1, 97], [2, 50], [3, 0]]
     assert memory.lines[0].get_ydata().tolist() == [7, 7, 7]
-    assert (busy.get_ylabel(), memory.get_ylabel()) == ("utilisation [%]", "memory [MB]")
+    assert (busy.get_ylabel(), memory.get_ylabel()) == ("utilisation [%]", "memory [MiB]")
     assert "core 1" in [text.get_text() for text in busy.get_legend().get_texts()]
 
 

@@ -266,7 +266,7 @@ def test_the_screen_shows_each_device_with_its_power_where_it_tells_energy():
         ["GPU 0 (X)", "GPU 1 (X)"], [(97, 2**30, 1300.0), (3, 0, 10.0)], [(90, 0, 1000.0), (0, 0, 0.0)], 2
     )
     assert len(lines) == 3 and lines[0].split()[1:] == ["utilisation", "memory", "power"]
-    assert re.split(r"\s{2,}", lines[1]) == ["GPU 0 (X)", "97 %", "1,024 MB", "150 W"]
+    assert re.split(r"\s{2,}", lines[1]) == ["GPU 0 (X)", "97 %", "1,024 MiB", "150 W"]
     assert "W" not in watch.table(["core 0"], [(97, 2**30, None)], None, 2)[1]
 
 

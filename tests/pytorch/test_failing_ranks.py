@@ -157,8 +157,8 @@ def test_a_rank_whose_gpu_is_full_ends_all_with_one_sentence(run):
     # mpiexec may end with that of a rank that it has killed
     assert status == 2 if run.start == "spawn" else status != 0
     sentence = (
-        r"(rank 1 on \S+|worker 1 \(GPU 1\)): virtual GPU 0 is out of memory: \w+ tried to allocate 3.9 KB, but 3.0 KB"
-        r" of 3.0 KB are free; in use are "
+        r"(rank 1 on \S+|worker 1 \(GPU 1\)): virtual GPU 0 is out of memory: \w+ tried to allocate 3.9 KiB, but 3.0 KiB"
+        r" of 3.0 KiB are free; in use are "
     )
     assert re.search(sentence, errors) and errors.count("out of memory") == 1, errors
     assert "Traceback" not in errors or run.start == "torchrun"  # it has a report of its own

@@ -103,8 +103,8 @@ def test_the_sentence_says_what_was_asked_for_what_is_in_use_and_what_holds_it()
         train(sgd, limit=NETWORK + 3 * OUTPUT)
     assert (
         str(error.value)
-        == "virtual GPU is out of memory: mm tried to allocate 6.2 KB, but 0 B of 24.8 KB are free; in use are"
-        " parameters 6.0 KB, gradients 0 B, optimizer 0 B, activations 18.8 KB: take a smaller batch (-b) or smaller"
+        == "virtual GPU is out of memory: mm tried to allocate 6.2 KiB, but 0 B of 24.8 KiB are free; in use are"
+        " parameters 6.0 KiB, gradients 0 B, optimizer 0 B, activations 18.8 KiB: take a smaller batch (-b) or smaller"
         " images (--size), or a GPU with more memory (--gpu-memory)"
     )
     assert (error.value.asked, error.value.in_use["activations"]) == (OUTPUT, 3 * OUTPUT)
@@ -112,7 +112,7 @@ def test_the_sentence_says_what_was_asked_for_what_is_in_use_and_what_holds_it()
 
 def test_what_far_exceeds_the_machine_is_refused_with_the_same_sentence():
     with (
-        pytest.raises(OutOfMemory, match="empty tried to allocate 4096.0 TB|empty tried to allocate 4194304.0 GB"),
+        pytest.raises(OutOfMemory, match="empty tried to allocate 4096.0 TiB|empty tried to allocate 4194304.0 GiB"),
         Counter(2**20),
     ):
         torch.empty(2**50)

@@ -197,4 +197,6 @@ def test_sizes_that_do_not_fit_each_other_are_refused(options, sentence):
     args = Namespace(**dict(width=32, heads=2, blocks=1, patch=2, size=8, batchsize=4, seed=0) | options)
     loader = DataLoader(list(zip(*batch(0))), args.batchsize, drop_last=True)
     with pytest.raises(TrackError, match=sentence):
-        next(transformer_runs.batches(loader, args, transformer_runs.network(args, 10).patches.place.device))
+        next(
+            transformer_runs.batches(loader, args, transformer_runs.network(args, 10).patches.position_embedding.device)
+        )

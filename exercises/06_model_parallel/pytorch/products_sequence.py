@@ -33,7 +33,7 @@ class SplitSequence(Split):
 def split_sequence(model, group=None):
     """Split the blocks of a Transformer, and the tokens between their split parts, in place among the ranks of `group`
     (None: all ranks). Before the call, all ranks have the same parameters."""
-    check_tokens(len(model.patches.place), dist.get_world_size(group))
+    check_tokens(len(model.patches.position_embedding), dist.get_world_size(group))
     split(model, group)
     for block in model.blocks:
         block.attention = SplitSequence(block.attention.part, block.attention.bias, group)

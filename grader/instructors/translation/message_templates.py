@@ -1,5 +1,5 @@
-"""Finds what a program says in its source: each text that has words, with {placeholders} for what an f-string
-inserts."""
+"""Find the messages in a program's source: each text with words, and with {placeholders} for the values of
+f-strings."""
 
 import ast
 import itertools
@@ -140,8 +140,8 @@ def _is_sentence(node):
 
 
 def _placeholder(value, names):
-    """The name of what an f-string inserts. One that a translation may leave out, such as the s of a plural, ends with
-    a question mark."""
+    """Return the placeholder's name for a value of an f-string. If a translation may leave the value out, such as the s
+    of a plural, the name ends with a question mark."""
     constants = [one.value for one in _choices(value) if isinstance(one, ast.Constant)]
     if constants and len(constants) == len(_choices(value)) and all(" " not in str(one) for one in constants):
         name, mark = re.sub(r"\W", "", str(next(filter(None, constants), ""))) or "s", "?"
@@ -155,7 +155,7 @@ def _placeholder(value, names):
 
 
 def _choices(value):
-    """The values that an expression may have, as far as they are written in it."""
+    """Return the possible values of an expression, if they are literals in it."""
     if isinstance(value, ast.IfExp):
         return [*_choices(value.body), *_choices(value.orelse)]
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.Constant):

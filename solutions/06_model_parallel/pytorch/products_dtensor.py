@@ -49,7 +49,7 @@ def split(model):
 def split_sequence(model):
     """Split the blocks of a Transformer, and the tokens between their split parts, in place among all ranks."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    sequences.check_tokens(len(model.patches.place), mesh.size())
+    sequences.check_tokens(len(model.patches.position_embedding), mesh.size())
     all_tokens = PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate())
     for block in model.blocks:
         products.check_heads(block.attention.heads, mesh.size())
