@@ -144,7 +144,7 @@ class Messages:
         inner = text.strip()
         if not inner or not WORD.search(inner):
             return text
-        if "  " in inner and "\n" not in inner:  # columns
+        if "  " in inner and "\n" not in inner and not self._has_columns(_small(inner)):
             return "".join(self._translate(one, deepest) for one in COLUMNS.split(text))
         found = _best(
             lambda: self.exact.get(_small(inner)),
@@ -160,6 +160,11 @@ class Messages:
         begin = text.index(inner)
         after = text[begin + len(inner) :]
         return text[:begin] + found + (after.lstrip(" ") if found[-1:] in "、。：" else after)
+
+    def _has_columns(self, text):
+        """Whether a text with columns is an entry as a whole, rather than each of its columns."""
+        forms = [one for one in self.exact if "  " in one and PLACEHOLDER.search(one)]
+        return text in self.exact or any(any(self._template(one).values(text)) for one in forms)
 
     def _sentences(self, parts, deepest):
         """Translate sentences, as many at once as an entry contains."""

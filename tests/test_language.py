@@ -36,6 +36,9 @@ JAPANESE = Messages(
         "nothing adds them up: {what}": "足し合わせる処理がありません：{what}",
         "{what} differ on {ranks} from rank 0: are they averaged?": "{ranks}で{what}が異なります。平均しましたか",
         "the parameters after step {step}": "ステップ {step} の後のパラメーター",
+        "{who} then runs {what} in {where}": "次に{who}が{where}で{what}を実行します",
+        "a loop in step": "ステップ内のループ",
+        "the job": "ジョブ",
     }
 )
 
@@ -77,6 +80,7 @@ JAPANESE = Messages(
             "ジョブ 3 はステータス 1 で終了しました。出力は a.o3 にあります",
         ),
         ("`rank` is a list, gloo and 2, but it must be 2", "`rank` はリスト、gloo、2 ですが、2 でなければなりません"),
+        ("rank 1 then runs a loop in step in the job", "次に rank 1 がジョブでステップ内のループを実行します"),
         ("0.5 with 1 worker", "0.5 with 1 worker"),  # 0.5 with 1 is no number
         ("`#PBS -l` requests nothing", "`#PBS -l` は何も要求していません"),
         ("rank  a list   unknown", "ランク  リスト   unknown"),  # columns of a table
