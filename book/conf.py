@@ -4,17 +4,20 @@ import json
 import sys
 from pathlib import Path
 
+from babel.messages.catalog import Catalog
+from babel.messages.mofile import write_mo
 from latex2mathml.converter import convert
 from sphinx.util import logging
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from book import links, offline  # noqa: E402
+from book import layout, links, offline, sources  # noqa: E402
+from handson.language import marked  # noqa: E402
 
 project = "Hands-on distributed deep learning"
 extensions = ["myst_nb", "sphinx_copybutton"]
-exclude_patterns = []
+exclude_patterns = ["files"]  # for downloads only
 templates_path = [str(HERE / "templates")]
 
 html_theme = "furo"
@@ -22,6 +25,7 @@ html_static_path = [str(HERE / "static")]
 html_css_files = ["book.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_search_scorer = str(HERE / "static/search.js")
 html_show_search_summary = False  # a browser fetches no summaries from the disk
 html_show_copyright = False
 html_math_renderer = "mathml"
@@ -38,14 +42,30 @@ myst_heading_anchors = 4
 myst_links_external_new_tab = False
 suppress_warnings = ["mystnb.unknown_mime_type"]
 copybutton_prompt_text = ""
+OF_THEME = marked(("Next", "Previous", "Home", "On this page", "Back to top"))  # Sphinx has no translation of these
 
 
 def setup(app):
     app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
+    app.connect("builder-inited", _speak)
     app.connect("builder-inited", _begin)
     app.connect("html-page-context", _moving)
     app.connect("build-finished", _look)
-    app.add_transform(links.GlossaryLinks)
+    for transform in (links.GlossaryLinks, layout.FoldedLogs, layout.FiguresLeadToFiles):
+        app.add_transform(transform)
+
+
+def _speak(app):
+    """Give the words of the theme in the book's language."""
+    language = app.config.language
+    words, phrase = Catalog(locale=language), sources.translations(language)["phrase"]
+    for word in OF_THEME:
+        words.add(word, phrase(word))
+    folder = Path(app.doctreedir) / "theme" / language / "LC_MESSAGES"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "sphinx.mo", "wb") as file:
+        write_mo(file, words)
+    app.add_message_catalog("sphinx", folder.parents[1])
 
 
 def _inline(translator, node):
@@ -60,7 +80,8 @@ def _block(translator, node):
 
 def _begin(app):
     facts = json.loads((Path(app.srcdir) / "book.json").read_text())
-    links.terms = facts["terms"]
+    links.terms, links.marked = set(facts["terms"]), set(facts["marked"])
+    layout.words = facts["folded"]
     app.config.html_title = facts["title"]
     app.config.html_static_path.append(str(Path(app.srcdir) / "static"))
     if (Path(app.srcdir) / "static/letters.css").exists():

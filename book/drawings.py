@@ -8,7 +8,7 @@ import matplotlib
 from book import moving
 from handson import figures
 from handson.labels import font_of
-from handson.language import ENGLISH, chosen
+from handson.language import ENGLISH, chosen, marked
 from handson.notebook import drawings
 from handson.pipelines import simulate
 
@@ -31,11 +31,12 @@ def write(folder, phrase=lambda text: text):
         (folder / f"{name}.png").write_bytes(getattr(drawings, name)().data)
     for draw in (sharding, alpha_beta, one_bit, pipeline, ring):
         with matplotlib.rc_context(style):
-            draw(phrase).savefig(folder / f"{draw.__name__}.svg", metadata={"Date": None})
+            drawing, path = draw(phrase), folder / f"{draw.__name__}.svg"
+            drawing.savefig(path, metadata={"Date": None}, transparent=True)
 
 
 def sharding(phrase):
-    """The bytes for each parameter on each of 8 ranks, with Adam in float32."""
+    """Draw the bytes for each parameter on each of 8 ranks, with Adam in float32."""
     kinds = {
         "data parallel": (4, 4, 8),
         "ZeRO stage 1": (4, 4, 8 / RANKS),
@@ -45,7 +46,7 @@ def sharding(phrase):
     drawing, axes = figures.axes(7.5, 2.8)
     for row, parts in enumerate(kinds.values()):
         left = 0
-        for name, size in zip(("parameters", "gradients", "optimizer"), parts):
+        for name, size in zip(("parameters", "gradients", marked("optimizer")), parts):
             axes.barh(row, size, left=left, height=0.6, label=None if row else phrase(name), **figures.part(name))
             left += size
         axes.text(left + 0.2, row, f"{left:g}", va="center")
@@ -58,7 +59,7 @@ def sharding(phrase):
 
 
 def alpha_beta(phrase):
-    """The time of three all-reduces among 8 ranks against the size of the message, by the model."""
+    """Draw the time of three all-reduces among 8 ranks against the size of the message, by the alpha-beta model."""
     sizes = [2**power for power in range(6, 26)]
     ways = {
         "naive": lambda size: 2 * (RANKS - 1) * (ALPHA + size / BANDWIDTH),
@@ -75,7 +76,7 @@ def alpha_beta(phrase):
 
 
 def one_bit(phrase):
-    """A gradient that is sent as its signs: what is sent of it, and what stays."""
+    """Draw a gradient, the signs that are sent of it, and the residual that stays."""
     drawing, *columns = figures.axes(9, 2.6, 3)
     size = sum(map(abs, GRADIENT)) / len(GRADIENT)
     sent = [math.copysign(size, one) for one in GRADIENT]
@@ -93,14 +94,14 @@ def one_bit(phrase):
 
 
 def pipeline(phrase):
-    """The picture that stands for the moving figure of pipelines where there is no script."""
+    """Draw the picture that replaces the moving figure of pipelines where scripts cannot run."""
     orders = moving.orders()
     schedule = [orders["one_forward_one_backward"](stage, 4, 8) for stage in range(4)]
     return simulate(schedule).draw(phrase("1F1B, 4 stages, 8 micro-batches"))[0]
 
 
 def ring(phrase):
-    """The picture that stands for the moving figure of the ring."""
+    """Draw the picture that replaces the moving figure of the ring where scripts cannot run."""
     moments = moving.ring(4)
     drawing, axes = figures.canvas(24, 13)
     columns, colours = 4, {1: "white", 2: figures.PALE_ORANGE, 3: figures.PALE_ORANGE, 4: figures.ORANGE}

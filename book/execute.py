@@ -10,10 +10,12 @@ changed since; a change of their texts does not matter.
 import ast
 import base64
 import functools
+import getpass
 import hashlib
 import io
 import os
 import re
+import shutil
 import sys
 import sysconfig
 import time
@@ -44,12 +46,13 @@ READS = re.compile(
 PACKAGES = re.compile(r"[~/][\w./@+-]*/site-packages")  # the folder of all installed packages
 SCRIPTS = [part.file for parts in UNITS.values() for part in parts if part.file.startswith("exercises/")]
 OTHER_TRACK = {"pytorch": "chainer", "chainer": "pytorch"}
-KEY = "depends_on"  # in the metadata of a run: a hash of what its outputs depend on
-ENDINGS = (".py", ".sh")  # of files whose change changes a run
+DISTURBED = re.compile(r"^.*\bother programs took (?:up to )?(\d+) % of .*\n?", re.MULTILINE | re.IGNORECASE)
+KEY = "depends_on"  # the key in a run's metadata for the hash of its code
+ENDINGS = (".py", ".sh")  # a change of such a file may change a run
 
 
 def filled(name):
-    """A notebook of the course with the gaps filled and the puzzles solved: an nbformat notebook."""
+    """Return a notebook of the course with filled gaps and solved puzzles, as an nbformat notebook."""
     return nbformat.reads(_filled(_source(name)), as_version=4)
 
 
@@ -60,7 +63,7 @@ def _filled(source):
 
 
 def key(name):
-    """A hash of what the outputs of a notebook depend on."""
+    """Return a hash of all code on which the outputs of a notebook depend."""
     document = filled(name)
     if any("contents.show()" in cell.source for cell in document.cells):  # it prints the heads of all notebooks
         document.cells.append(nbformat.v4.new_code_cell(repr(contents.rows(ROOT / "notebooks"))))
@@ -68,7 +71,7 @@ def key(name):
 
 
 def key_of(document, folder):
-    """A hash of the code of a notebook and of the scripts of its unit, which are in `folder`."""
+    """Return a hash of the code of a notebook and of the scripts of its unit, which are in `folder`."""
     found = hashlib.sha256()
     for cell in document.cells:
         if cell.cell_type == "code":
@@ -81,7 +84,8 @@ def key_of(document, folder):
 
 
 def meaning(code):
-    """The code of a cell or script without what does not change its outputs: comments, empty lines and docstrings."""
+    """Return the code of a cell or script without what does not change its outputs: comments, empty lines and
+    docstrings."""
     try:
         tree = ast.parse(code)
     except SyntaxError:  # a job script, or a cell with a command for the shell
@@ -93,7 +97,7 @@ def meaning(code):
 
 
 def run_of(name):
-    """The saved run of a notebook, or None."""
+    """Return the saved run of a notebook, or None."""
     path = RUNS / f"{name}.ipynb"
     return nbformat.read(path, as_version=4) if path.exists() else None
 
@@ -106,6 +110,22 @@ def why_old(name):
     if run.metadata.get(KEY) != key(name):
         return f"the run of {name} is older than its code: run `make book-runs`, and commit book/runs"
     return None
+
+
+def shows(code):
+    """Whether a cell calls something, and so probably prints or draws, instead of only defining something."""
+    try:
+        statements = ast.parse(code).body
+    except SyntaxError:  # a command for the shell
+        return True
+    called = (one for one in statements if not isinstance(one, ast.FunctionDef | ast.ClassDef))
+    return any(isinstance(node, ast.Call) for one in called for node in ast.walk(one))
+
+
+def disturbed(run):
+    """Of each cell of a run that says that other programs took the cores: their largest share in percent."""
+    printed = ("".join(output.get("text", "") for output in cell.get("outputs", ())) for cell in run.cells)
+    return [max(map(int, found)) for text in printed if (found := DISTURBED.findall(text))]
 
 
 def course():
@@ -124,8 +144,8 @@ def _source(name):
 
 
 def _fill(names, empty=None):
-    """Write all scripts into the course, filled; those of these names, and of the track `empty`, as they were given
-    out."""
+    """Write all scripts into the course with filled gaps, except those with these names and those of the track `empty`,
+    which keep their gaps."""
     for file in SCRIPTS:
         text = given_out(file).text if Path(file).name in names or f"/{empty}/" in file else solved(file)
         (WORK / TOP / file).write_text(text)
@@ -164,7 +184,7 @@ def execute(name):
         on_cell_executed=after,
     )
     (folder / f"notebooks/{name}.ipynb").write_text(nbformat.writes(run))  # a check compares the file with the kernel
-    client.execute(env=_environment())
+    client.execute(env=_environment(name))
     seconds = {number: _seconds(cell) for number, cell in enumerate(run.cells) if cell.cell_type == "code"}
     failures = [output for cell in run.cells for output in cell.get("outputs", ()) if output.output_type == "error"]
     place = (WORK if failures else RUNS) / f"{name}.ipynb"
@@ -174,10 +194,15 @@ def execute(name):
     return seconds
 
 
-def _environment():
-    """The environment of the kernel: it finds the commands of this Python, and its jobs are its own."""
+def _environment(name):
+    """Return the environment of the kernel: it finds the commands of this Python, and its jobs are its own. The first
+    notebook lists its jobs: they begin at number 1, as a student's do."""
+    home = WORK / "pbs"
+    if name == NOTEBOOKS[0]:
+        home = WORK / "pbs_of_first"
+        shutil.rmtree(home, ignore_errors=True)
     programs = sysconfig.get_path("scripts")
-    return os.environ | {"HANDSON_PBS_HOME": str(WORK / "pbs"), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    return os.environ | {"HANDSON_PBS_HOME": str(home), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 
 def _seconds(cell):
@@ -214,14 +239,17 @@ def tidy(run, depends_on):
 
 
 def _of_any_machine(text):
-    """A text in which the course is in the home folder of its user."""
+    """Return a text with the course's folder replaced by one that every machine could have, and with another name for
+    the owner of a job."""
     for path, name in ((WORK / TOP, f"~/{TOP}"), (WORK, "~"), (ROOT, f"~/{TOP}")):
         text = text.replace(str(path), name)
+    owner = rf"(?<= ){re.escape(getpass.getuser())} {{2,}}"  # in a column of qstat
+    text = re.sub(owner, lambda found: f"{'student':{len(found[0])}}", text)
     return PACKAGES.sub(f"~/{TOP}/.venv/lib/site-packages", text)
 
 
 def _smaller(png):
-    """A picture (PNG in base64) with 256 colours at most, which a figure has anyway: a third of the bytes."""
+    """Return a picture (PNG, base64) with at most 256 colours. Figures have no more, and a third of the bytes stays."""
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
     written = io.BytesIO()
     picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(written, "png", optimize=True)
@@ -239,6 +267,12 @@ def main(names):
             failed = True
             continue
         print(f"{name}: {(time.monotonic() - begin) / 60:.1f} minutes", flush=True)
+        if shares := disturbed(run_of(name)):
+            print(
+                f"    {len(shares)} cells say that other programs took up to {max(shares)} % of the cores: run"
+                f" `make book-runs ARGS={name}` again while this machine does nothing else",
+                flush=True,
+            )
         for number, took in seconds.items():
             if took > LONG:
                 print(f"    cell {number}: {took:.0f} s", flush=True)

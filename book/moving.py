@@ -5,6 +5,7 @@ import json
 import runpy
 
 from grader.exercises import ROOT
+from handson.language import marked
 from handson.pipelines import simulate
 
 RANKS = range(2, 7)
@@ -15,7 +16,7 @@ WORDS = {
     "previous": "Previous step",
     "next": "Next step",
     "rank": "rank",
-    "before": "Before the first step: each rank has only its own numbers.",
+    "before": 'Before the first step: each rank has only its own numbers. Press the button "Next step".',
     "reduce_scatter": "Step {step} of {steps}, reduce-scatter: each rank sends one part to its right neighbour, which"
     " adds it to its own.",
     "all_gather": "Step {step} of {steps}, all-gather: each rank sends a finished part to its right neighbour, which"
@@ -23,16 +24,16 @@ WORDS = {
     "sent": "Each rank has sent {sent}/{ranks} of the tensor.",
     "finished": "All ranks have the whole sum. Each rank has sent {sent}/{ranks} of the tensor: 2 (N - 1) / N.",
     "ring_alt": "Which ranks' numbers are in each part of each rank",
-    "schedule": "schedule",
+    "schedule": marked("schedule"),
     "one_by_one": "one micro-batch after the other",
     "gpipe": "GPipe",
     "one_forward_one_backward": "1F1B",
-    "stages": "stages",
-    "micro_batches": "micro-batches",
+    "stages": marked("stages"),
+    "micro_batches": marked("micro-batches"),
     "stage": "stage",
     "time": "time, in forwards of a stage",
-    "forward": "forward",
-    "backward": "backward",
+    "forward": marked("forward"),
+    "backward": marked("backward"),
     "bubble": "{bubble} % of the time idle (the bubble); the batch takes {end} forwards.",
     "memory": "Micro-batches whose activations are held, at most:",
     "holds": "holds {held}",
@@ -41,7 +42,7 @@ WORDS = {
 
 
 def script(phrase=lambda text: text):
-    """The JavaScript that gives the figures their data and words; phrase: translates one of them."""
+    """Return the JavaScript with the data and the words of the figures; `phrase` translates a word."""
     data = {
         "words": {name: phrase(text) for name, text in WORDS.items()},
         "ring": {ranks: ring(ranks) for ranks in RANKS},
@@ -51,8 +52,8 @@ def script(phrase=lambda text: text):
 
 
 def ring(ranks):
-    """The moments of a ring all-reduce, from before its first step: {"parts": for each rank and each part the ranks
-    whose numbers are in it, "sent": the part that each rank sent just now, or None}."""
+    """Return the moments of a ring all-reduce, from before its first step: {"parts": for each rank and each part the
+    ranks whose numbers are in it, "sent": the part that each rank sent just now, or None}."""
     parts = [[[rank] for _ in range(ranks)] for rank in range(ranks)]
     moments = [{"parts": parts, "sent": None}]
     for step in range(2 * (ranks - 1)):
@@ -68,8 +69,8 @@ def ring(ranks):
 
 
 def pipelines():
-    """{schedule: {stages: {micro-batches: the timeline}}}; a timeline has for each stage [operation, begin, end], ...,
-    the end, the bubble in percent, and what each stage holds at most."""
+    """Return {schedule: {stages: {micro-batches: the timeline}}}; a timeline has for each stage [operation, begin,
+    end], ..., the end, the bubble in percent, and what each stage holds at most."""
     return {
         name: {stages: {count: _timeline(order, stages, count) for count in MICRO_BATCHES} for stages in STAGES}
         for name, order in orders().items()
@@ -77,7 +78,8 @@ def pipelines():
 
 
 def orders():
-    """{schedule: the function of a stage, the stages and the micro-batches that returns the stage's operations}."""
+    """Return {schedule: the function of a stage, the stages and the micro-batches that returns the stage's
+    operations}."""
     taught = runpy.run_path(str(ROOT / "solutions/06_model_parallel/pytorch/schedules.py"))
     return {"one_by_one": one_by_one} | {name: taught[name] for name in ("gpipe", "one_forward_one_backward")}
 

@@ -25,7 +25,7 @@ class Page(HTMLParser):
 
 
 def problems(folder):
-    """The sentences on what is wrong with the pages and style sheets in `folder`."""
+    """Return the sentences on what is wrong with the pages and style sheets in `folder`."""
     found = []
     for path in sorted(folder.rglob("*.html")):
         page = Page(path.relative_to(folder))

@@ -29,7 +29,7 @@ exercises and notebooks use, with their descriptions from the source.
 
 
 def commands():
-    """The page of the commands, as Markdown."""
+    """Return the page of the commands, as Markdown."""
     parts = [COMMANDS]
     for program in PROGRAMS:
         command = typer.main.get_command(importlib.import_module(f"{program}.__main__").app)
@@ -66,7 +66,7 @@ def _row(parameter):
 
 
 def _prose(text):
-    """A help text as Markdown: signs that would be Markdown's are themselves."""
+    """Return a help text as Markdown, with its special characters escaped."""
     return re.sub(r"([*_<>\[\]])", r"\\\1", (text or "").replace("\b\n", "").strip())
 
 
@@ -90,7 +90,7 @@ def _training_scripts():
 
 
 def used():
-    """{module: names}: the functions and classes of `handson` that scripts and notebooks of the course use."""
+    """Return {module: names} of the functions and classes of `handson` that scripts and notebooks of the course use."""
     found = {}
     for path in sorted((ROOT / "solutions").glob("*/**/*.py")):
         if "results" in path.parts:
@@ -120,13 +120,13 @@ def _names(tree):
 
 
 def _file(module):
-    """The source of a module, without importing it; None if there is none."""
+    """Return the source of a module, without importing it, or None if there is none."""
     place = ROOT / Path(*module.split("."))
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
 
 
 def functions():
-    """The page of the functions, as Markdown."""
+    """Return the page of the functions, as Markdown."""
     parts = [FUNCTIONS]
     for module, names in used().items():
         tree = ast.parse(_file(module).read_text())
@@ -138,7 +138,7 @@ def functions():
 
 
 def _described(module, tree, name):
-    """The entry of a function or class; "" if it has no docstring, or is not defined in this module."""
+    """Return the entry of a function or class, or "" if it has no docstring, or is not defined in this module."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name and ast.get_docstring(node):
             kind = "class" if isinstance(node, ast.ClassDef) else "function"
@@ -151,7 +151,7 @@ def _described(module, tree, name):
 
 
 def _signature(arguments):
-    """The arguments as they are defined; in place of a default that is computed stands an ellipsis."""
+    """Return the arguments as they are defined, with an ellipsis for each default that is computed."""
     plain = (ast.Constant, ast.Name, ast.Attribute, ast.UnaryOp, ast.Tuple, ast.List, ast.Dict, type(None))
     for defaults in (arguments.defaults, arguments.kw_defaults):
         defaults[:] = [one if isinstance(one, plain) else ast.Constant(...) for one in defaults]

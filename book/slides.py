@@ -20,7 +20,7 @@ from grader.exercises import ROOT
 
 PAGE = (Path(__file__).parent / "slides.html").read_text()
 SENTENCE = re.compile(r"(?<=[.?!)])\s+(?=[A-Z(`*])")
-STAR = "\\*"  # in the heading of a section that may be left out
+STAR = "\\*"  # the heading of an optional section contains it
 LINK = re.compile(r"\[([^\]]+)\]\([^)\s]+\)")
 FORMULA = re.compile(r"\$\$(.+?)\$\$", re.DOTALL)
 LONGEST = 260  # characters of the text that stands on a slide above its question
@@ -39,9 +39,9 @@ class Slide:
 
 
 def deck(name, language="en"):
-    """The slides of a notebook, as an HTML page."""
+    """Return the slides of a notebook, as an HTML page."""
     translate = sources.translations(language)
-    shown = translate["document"](sources.with_outputs(name, note=False))
+    shown = translate["document"](sources.with_outputs(name))
     said = of_teaching(translate["page"]((ROOT / "docs/teaching.md").read_text()), name)
     made = slides(shown.cells, said)
     parts = "\n".join(_section(slide, number, len(made)) for number, slide in enumerate(made, 1))
@@ -57,13 +57,13 @@ def _formula(found):
 
 
 def of_teaching(page, name):
-    """What docs/teaching.md says in class of a notebook; "" if nothing."""
+    """Return the section of docs/teaching.md on what to say in class about a notebook, or "" if there is none."""
     found = re.search(rf"^- \*\*{name[:2]}\.\*\* (.*(?:\n  .*)*)", page, re.MULTILINE)
     return " ".join(found[1].split()) if found else ""
 
 
 def slides(cells, said=""):
-    """The slides of a notebook's cells; said: of the first one, before its own notes."""
+    """Return the slides of a notebook's cells. `said` begins the notes of the first slide."""
     made, starred = [], False
     for cell in cells:
         if cell.cell_type == "markdown":
@@ -85,7 +85,7 @@ def slides(cells, said=""):
 
 
 def _sections(source):
-    """[(heading or None, blocks of Markdown)] of a cell."""
+    """Return [(heading or None, blocks of Markdown)] of a cell."""
     found = [(None, [])]
     for block in re.split(r"\n\s*\n", source.strip()):
         lines = block.split("\n")
@@ -122,7 +122,7 @@ def _add(made, blocks):
 
 
 def _as_lead(sentences, asked):
-    """How many of a block's first sentences stand on its slide: those before its last question, up to a length."""
+    """Return how many of a block's sentences its slide shows: those before its last question, up to a length."""
     count = 0
     for one in sentences[: asked[-1] if asked else None]:
         if len(" ".join(sentences[: count + 1])) > LONGEST or one.endswith(":"):
@@ -132,7 +132,7 @@ def _as_lead(sentences, asked):
 
 
 def _length(slide):
-    """How many characters stand on a slide."""
+    """Return the number of characters on a slide."""
     return sum(len(re.sub("<[^>]*>", "", part)) for part in slide.body)
 
 
@@ -149,7 +149,7 @@ def _html(block):
 
 
 def _plain(block):
-    """A text without links: a slide has only their words."""
+    """Return a text with each link replaced by its words."""
     return LINK.sub(r"\1", block)
 
 

@@ -8,6 +8,7 @@ text that students get, and the outputs of its run (book/execute.py).
 
 import argparse
 import base64
+import copy
 import functools
 import json
 import os
@@ -37,25 +38,34 @@ OF_THE_COURSE = (
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 OF_A_RUN = re.compile(r"figures/(\w+)\.(\w+)\.png")  # a picture of a notebook's run: by what function it was drawn
 MINUTES = re.compile(r"In about (\d+) minutes")
-REAL_RUN = """```{{note}}
-The outputs below are those of a real run on a machine with {cores} cores. Your times and accuracies will differ.
-The gaps are yours to fill: `make lab` opens this notebook, `notebooks/{name}.ipynb`.
-```"""
+OF_A_UNIT = "[{name}](notebooks/{name}.ipynb), about {minutes} minutes. You will"
+REAL_RUN = (
+    "The outputs below are those of a real run on a machine with {cores} cores, in which the gaps were filled and the"
+    " puzzles solved; so some figures show the answer. Your times and accuracies will differ. The gaps are yours to"
+    " fill: `make lab` opens this notebook, {{download}}`{name}.ipynb <../files/{name}.ipynb>`."
+)
+DISTURBED = (
+    "While the notebook ran, other programs took up to {percent} % of the cores, so some of its times are unreliable."
+)
+FOLDED = "{lines} more lines of output"
 
-# A browser takes each letter from the first font of the list that has it, and loads the last one only if it must.
-LETTERS = """@font-face { font-family: Letters; src: url("[FILE]"); font-display: block; }
-body { --font-stack: system-ui, "Noto Sans CJK JP", "Noto Sans JP", "Hiragino Sans", "Yu Gothic", Letters, sans-serif;
-  --font-stack--monospace: ui-monospace, "DejaVu Sans Mono", Consolas, Letters, monospace; }
+# A browser takes each letter from the first font of the list that has it, and loads a file only if it must. Behind a
+# font of the system that lacks a letter, Chromium can show a box for it.
+LETTERS = """@font-face { font-family: Letters; font-display: block; unicode-range: U+2E80-FFEF; src: url("[FILE]"); }
+@font-face { font-family: "Letters of code"; font-display: block; unicode-range: U+2E80-FFEF;
+  src: local("Noto Sans CJK JP"), local("Noto Sans JP"), local("Hiragino Sans"), local("Yu Gothic"), url("[FILE]"); }
+body { --font-stack: "Noto Sans CJK JP", "Noto Sans JP", "Hiragino Sans", "Yu Gothic", Letters, system-ui, sans-serif;
+  --font-stack--monospace: "Letters of code", ui-monospace, "DejaVu Sans Mono", Consolas, monospace; }
 """
 
 
 def unchanged(text):
-    """The translation into English."""
+    """Return the translation into English."""
     return text
 
 
 def translations(language):
-    """The functions that translate a page, a notebook and a phrase, by these names. Raises LookupError."""
+    """Return the functions that translate a page, a notebook and a phrase, by these names. Raises LookupError."""
     if language == ENGLISH:
         return dict.fromkeys(("page", "document", "phrase"), unchanged)
     if language not in available():
@@ -71,9 +81,10 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
     shutil.rmtree(folder, ignore_errors=True)
     texts = _pages() | {"reference/commands.md": reference.commands(), "reference/functions.md": reference.functions()}
     known = {*texts, *(f"notebooks/{name}.ipynb" for name in execute.NOTEBOOKS), "docs/course.toml"}
+    said = syllabus(phrase)
     for name in ("index.md", "syllabus.md"):
-        for word, text in syllabus(phrase).items():
-            texts[name] = texts[name].replace(f"[{word}]", text)
+        for word in ("UNITS", "TABLE", "CONTENTS"):
+            texts[name] = texts[name].replace(f"[{word}]", said[word])
     drawings.write(folder / "figures", phrase)
     _write(folder / "static/moving_data.js", moving.script(phrase))
     if (language := chosen()) != ENGLISH:
@@ -81,9 +92,16 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
     for path, text in texts.items():
         for name, function in OF_A_RUN.findall(text):
             (folder / f"figures/{name}.{function}.png").write_bytes(picture(name, function))
-        text = inside(page(text), path, known)
+        text = page(text)
+        if path == "syllabus.md":  # what notebooks say has their links
+            text = text.replace("](../", "](")
+        for word in ("HOURS", "NOTEBOOKS"):  # in sentences, which are translated with them
+            text = text.replace(f"[{word}]", said[word])
+        text = inside(text, path, known)
         _write(folder / path, vocabulary.glossary(text) if path == "docs/glossary.md" else text)
-    facts = {"title": phrase(TITLE), "terms": vocabulary.terms((folder / "docs/glossary.md").read_text())}
+    facts = {"title": phrase(TITLE), "folded": phrase(FOLDED)}
+    facts |= {"terms": vocabulary.terms((folder / "docs/glossary.md").read_text())}
+    facts |= {"marked": vocabulary.ambiguous(texts["docs/glossary.md"], page(texts["docs/glossary.md"]))}
     _write(folder / "book.json", json.dumps(facts, ensure_ascii=False))
     for path in (path for pattern in OF_THE_COURSE for path in ROOT.glob(pattern) if path.suffix != ".md"):
         _copy(path, folder / path.relative_to(ROOT))
@@ -93,11 +111,15 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
     for name in execute.NOTEBOOKS:
         if problem := execute.why_old(name):
             say(f"Note: {problem}")
-        shown = document(with_outputs(name, solutions))
+            for cell in lacking(name):
+                say(f"    A cell has no output: {cell.source.rstrip().splitlines()[-1].strip()}")
+        shown = document(with_outputs(name, solutions, phrase))
         for cell in shown.cells:
             if cell.cell_type == "markdown":
                 cell.source = inside(cell.source, f"notebooks/{name}.ipynb", known)
         _write(folder / f"notebooks/{name}.ipynb", nbformat.writes(shown))
+        given = nbformat.reads(notebook(given_out(f"notebooks/{name}.ipynb").text), as_version=4)
+        _write(folder / f"files/{name}.ipynb", nbformat.writes(document(given)))
 
 
 def letters(language, folder):
@@ -128,7 +150,7 @@ def _copy(source, target):
 
 
 def inside(text, path, known):
-    """A page without its links to files that the book does not have: their words stay."""
+    """Return a page in which links to files outside the book are replaced by their words."""
     here = Path(path).parent
 
     def link(found):
@@ -141,34 +163,65 @@ def inside(text, path, known):
 # --- Notebooks
 
 
-def with_outputs(name, solutions=False, note=True):
-    """A notebook as students get it, or with its solutions, and with the outputs of its run. A cell whose code is not
-    that of the run has no output. note: say below the title that this is a run."""
+def with_outputs(name, solutions=False, note=None):
+    """Return a notebook as students get it, or with its solutions, and with the outputs of its run. A cell whose code
+    is not that of the run has no output. note: translates what a note
+    below the title says about the run, or None for no note."""
     filled, run = execute.filled(name), execute.run_of(name)
-    outputs = {}  # code -> the outputs of its cells, in their order
-    for cell in run.cells if run else ():
-        if cell.cell_type == "code":
-            outputs.setdefault(execute.meaning(cell.source), []).append(cell.outputs)
     text = given_out(f"notebooks/{name}.ipynb").text
     shown = filled if solutions else nbformat.reads(notebook(text), as_version=4)
-    for ran, cell in zip(filled.cells, shown.cells, strict=True):
+    for outputs, cell in zip(_outputs(filled, run), shown.cells, strict=True):
         if cell.cell_type == "code":
-            kept = outputs.get(execute.meaning(ran.source))
-            cell.outputs = kept.pop(0) if kept else []
+            cell.outputs = _undisturbed(outputs or [])
             cell.metadata |= _alternative_text(cell.outputs)
             cell.execution_count = None
     for cell in shown.cells[1:]:
         if cell.cell_type == "markdown":  # a page has one title
             cell.source = re.sub(r"^# ", "## ", cell.source, flags=re.MULTILINE)
     if run and note:
-        words = REAL_RUN.format(name=name, cores=run.metadata["cores"])
-        shown.cells.insert(1, nbformat.v4.new_markdown_cell(words, id="real-run"))
+        shown.cells.insert(1, nbformat.v4.new_markdown_cell(_note(name, run, note), id="real-run"))
     shown.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
     return shown
 
 
+def _outputs(filled, run):
+    """Yield the outputs of each cell of a notebook in its run, or None for a cell whose code is not that of the run."""
+    outputs = {}  # code -> the outputs of its cells, in their order
+    for cell in run.cells if run else ():
+        if cell.cell_type == "code":
+            outputs.setdefault(execute.meaning(cell.source), []).append(cell.outputs)
+    for cell in filled.cells:
+        kept = outputs.get(execute.meaning(cell.source)) if cell.cell_type == "code" else None
+        yield kept.pop(0) if kept else None
+
+
+def lacking(name):
+    """Return the cells that print or draw and have no output, because their code is not that of the run."""
+    filled = execute.filled(name)
+    cells = zip(_outputs(filled, execute.run_of(name)), filled.cells, strict=True)
+    return [cell for found, cell in cells if cell.cell_type == "code" and found is None and execute.shows(cell.source)]
+
+
+def _note(name, run, phrase):
+    """Return the note that the outputs are those of a run, and that other programs disturbed it, if they did."""
+    said, shares = phrase(REAL_RUN).format(name=name, cores=run.metadata["cores"]), execute.disturbed(run)
+    if shares:
+        said += f"\n\n{phrase(DISTURBED).format(percent=max(shares))}"
+    return f"```{{note}}\n{said}\n```"
+
+
+def _undisturbed(outputs):
+    """Return the outputs of a cell without the lines that say that other programs disturbed it."""
+    shown = copy.deepcopy(outputs)
+    for output in shown:
+        if "text" in output:
+            output.text = execute.DISTURBED.sub("", output.text)
+    return [output for output in shown if output.get("text", "some")]
+
+
 def picture(name, function):
-    """The picture (bytes of a PNG) in the run of a notebook that the last line of its cell draws by this function."""
+    """Return the picture (bytes of a PNG) in the run of a notebook that the last line of its cell draws by this
+    function."""
     for cell in execute.run_of(name).cells:
         last = cell.source.rstrip().rpartition("\n")[2]
         if cell.cell_type == "code" and re.match(rf"(?:\w+\.)?{function}\(", last):
@@ -179,7 +232,7 @@ def picture(name, function):
 
 
 def _alternative_text(outputs):
-    """The metadata of a cell for MyST-NB: what its picture shows, in words, and its width."""
+    """Return the metadata of a cell for MyST-NB: what its picture shows, in words, and its width."""
     for output in outputs:
         if options := output.get("metadata", {}).get("image/png"):
             return {"mystnb": {"image": {"alt": options["alt"], "width": f"{options['width']}px"}}}
@@ -190,8 +243,8 @@ def _alternative_text(outputs):
 
 
 def syllabus(phrase=unchanged):
-    """What pages say of all notebooks, from the notebooks themselves: a section for each, a table, lines for the table
-    of contents, their number, and all hours. phrase: translates their titles."""
+    """Return what pages say of all notebooks, from the notebooks themselves: a section for each, a table, lines for the
+    table of contents, their number, and all hours. phrase: translates their titles."""
     rows, units, contents, total = [], [], [], 0
     for name in execute.NOTEBOOKS:
         first = execute.filled(name).cells[0].source
@@ -202,18 +255,18 @@ def syllabus(phrase=unchanged):
         after = ", ".join(f"[{other}](#{other.replace('_', '-')})" for other in before) or "-"
         rows.append(f"| [{name}](notebooks/{name}.ipynb) | {title} | {minutes} | {after} |")
         units.append(
-            f"({name.replace('_', '-')})=\n### {title}\n\n[{name}](notebooks/{name}.ipynb), about {minutes} minutes."
-            f" You will\n\n{objectives.replace('](../', '](')}"
+            f"({name.replace('_', '-')})=\n### {title}\n\n"
+            f"{phrase(OF_A_UNIT).format(name=name, minutes=minutes)}\n\n{objectives}"
         )
         contents.append(f"{name.split('_')[0]} {title} <notebooks/{name}>")
         total += int(minutes)
-    table = "| notebook | topic | minutes | builds on |\n|---|---|---|---|\n" + "\n".join(rows)
+    table = phrase("| notebook | topic | minutes | builds on |\n|---|---|---|---|") + "\n" + "\n".join(rows)
     found = {"UNITS": "\n".join(units), "TABLE": table, "CONTENTS": "\n".join(contents)}
     return found | {"HOURS": str(round(total / 60)), "NOTEBOOKS": str(len(contents))}
 
 
 def needs(name):
-    """The notebooks whose exercises or results a notebook uses."""
+    """Return the notebooks whose exercises or results a notebook uses."""
     source = execute.solution(f"notebooks/{name}.ipynb").read_text()
     code = "\n".join(line for line in source.splitlines() if not line.startswith("# ") or line.startswith("# !"))
     folders = set(re.findall(r"(?:exercises|EXERCISES}|\.\.)/(\d\d_\w+)", code))
@@ -229,7 +282,7 @@ def main():
     parser.add_argument("--language", default=ENGLISH, help="code of the language. Default: en")
     options = parser.parse_args()
     translate = translations(options.language)
-    os.environ["HANDSON_LANGUAGE"] = options.language  # of what programs say and draw
+    os.environ["HANDSON_LANGUAGE"] = options.language  # the language of messages and figures
     collect(options.folder, options.solutions, **translate, say=lambda text: print(text, file=sys.stderr))
 
 

@@ -1,4 +1,4 @@
-"""Runs at the student's and at the instructor's. Students receive it: yes, but for its folders called instructors.
+"""Runs on the student's and on the instructor's machine. Students receive it: yes, without the folders instructors.
 
 The grader: instructors run ``python -m grader``, students call `check` in their notebooks."""
 

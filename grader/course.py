@@ -65,7 +65,7 @@ def uses_frameworks(unit):
 
 @functools.cache
 def has_contest(unit):
-    """Whether a unit declares a contest, so that it has a leaderboard."""
+    """Return whether a unit declares a contest, so that it has a leaderboard."""
     return any(check.contest for part in UNITS[unit] for check in part.checks)
 
 
@@ -85,8 +85,8 @@ def name_of_gap(unit, file, gap):
 
 @functools.cache
 def most_points(unit, files=()):
-    """Return the largest points for a student in a unit: those of the shared files, and of the track that gives more.
-    files: names of files to count, by default all."""
+    """Return the largest points for a student in a unit: the points of the shared files, and of the track that gives
+    more. files: names of files to count, by default all."""
     return most(
         (part.track, criterion.points)
         for part in UNITS[unit]

@@ -12,7 +12,7 @@ from handson.language import marked, translated
 from handson.words import ljust, rjust, width, wrapped
 
 HEADINGS = ("Gap", "What is checked", "Result", "Points", "What to look at")
-AS_ABOVE, HINT, PRINTED = "as above", marked("Hint"), "What your code printed"
+AS_ABOVE, HINT, PRINTED, OF = "as above", marked("Hint"), "What your code printed", marked("of")
 STYLE = """/* The class stands twice to count more than the rules of JupyterLab. */
 .handson-check { font-family: var(--jp-ui-font-family, sans-serif); font-size: 13px; line-height: 1.45; }
 .handson-check.handson-check table { border-collapse: collapse; margin: 0; }
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def titles(self):
-        return "; ".join(translated(verdict.check) for verdict in self.verdicts)
+        return translated("; ".join(verdict.check for verdict in self.verdicts))
 
     @property
     def result(self):
@@ -61,11 +61,11 @@ class Row:
         if self.first.status == GRADER_FAULT:
             return translated("not graded")
         points, most = (sum(getattr(one, name) for one in self.verdicts) for name in ("points", "max_points"))
-        return translated(f"{points:g} of {most:g}" if most else "starred, no points")
+        return f"{points:g} {translated(OF)} {most:g}" if most else translated("starred, no points")
 
     @property
     def hint(self):
-        """Return the hint; "" for gaps that passed, were not attempted, or failed because of a grader error."""
+        """Return the hint, or "" for gaps that passed, were not attempted, or failed because of a grader error."""
         return "" if self.first.status in (PASSED, GRADER_FAULT, *UNTOUCHED) else translated(self.first.hint)
 
 
@@ -91,7 +91,7 @@ def _by_result(verdicts):
 
 def summary(checked):
     """Return the result in one line."""
-    track = next((f", {verdict.track} track" for verdict in checked.verdicts if verdict.track), "")
+    track = next((f", {marked(f'{verdict.track} track')}" for verdict in checked.verdicts if verdict.track), "")
     ungraded = " (some could not be graded: run it again)" if any(v.points is None for v in checked.verdicts) else ""
     if not checked.max_points:
         return translated(f"{checked.unit}{track}: starred, no points{ungraded}")

@@ -44,7 +44,7 @@ def body(text, names, parsed):
 
 
 def parameters(text, names, parsed):
-    """Return the names of the parameters of the function that `body` finds; [] if it finds none in valid Python."""
+    """Return the names of the parameters of the function that `body` finds, or [] if it finds none in valid Python."""
     try:
         node = _node(parsed(text), names)
     except (SyntaxError, ValueError):
@@ -86,7 +86,7 @@ def _of_node(node, lines):
 
 
 def _end_of_head(lines, first, end):
-    """Return the number of the line after the colon that ends a function's head, before line `end`; None if there is
+    """Return the number of the line after the colon that ends a function's head, before line `end`, or None if there is
     none."""
     return next(
         (number + 1 for number in range(first, end) if lines[number].split("#")[0].rstrip().endswith(":")), None

@@ -1,10 +1,10 @@
-"""Gaps: makes the exercise that students get from a solution, and finds the code of each gap in what a student hands
-in.
+"""Gaps: build the students' exercise from a solution, and find the code of each gap in a submission. A solution marks
+its gaps like this:
 
     ### BEGIN SOLUTION name: the hint that students read;
-    ### a long one goes on beneath the marker
+    ### a long hint continues in the lines below
     the solution
-    ### GIVEN a line that students get in place of the solution: of a job script, or of code that runs, but badly
+    ### GIVEN a line that students receive instead of the solution, in job scripts and in code that runs badly
     ### END SOLUTION
 
 The markers are nbgrader's, so that its tools understand the sources too. This module handles only text, and runs no
@@ -23,12 +23,12 @@ from handson.errors import OneSentence
 from handson.words import wrapped
 
 BEGIN = re.compile(r"( *)### BEGIN SOLUTION ([a-z][a-z0-9_]*):(?: (\S.*))?")
-MORE = re.compile(r" *### (?!BEGIN\b|END\b|GIVEN\b)(\S.*)")  # of the hint, directly below its marker
+MORE = re.compile(r" *### (?!BEGIN\b|END\b|GIVEN\b)(\S.*)")  # a further line of the hint, directly below its marker
 END = re.compile(r" *### END SOLUTION")
 GIVEN = re.compile(r"( *)### GIVEN(?: (.*))?")
 LIKE_A_MARKER = re.compile(r"\s*#+\s*(begin|end|given)\b|.*\b(begin|end)\s*_?solution", re.IGNORECASE)
 TO_DO = "PUT YOUR CODE"
-REQUESTS_GO_HERE = (  # in place of the requests of a job script for profiles
+REQUESTS_GO_HERE = (  # these lines replace the requests of a job script for profiles
     "Copy to this place the #PBS lines of your training job script: queue, resources, group and time. In a notebook,"
     " the course adds them."
 )
@@ -224,8 +224,8 @@ def is_notebook(exercise):
 
 
 def changed_line(exercise, name, submitted):
-    """Return a given line of the function around a script's gap that the student has changed or removed; None if there
-    is none."""
+    """Return a given line of the function around a script's gap that the student has changed or removed, or None if
+    there is none."""
     ours, theirs = _places(exercise, exercise.gap(name), submitted)
     if exercise.kind != ".py" or theirs == _whole(submitted):
         return None
@@ -290,7 +290,7 @@ def _between(starts, line, end):
 
 
 def _cell_with(name, submitted):
-    """Return the place of the cell that HOLDS a gap in the text of a student's notebook; None if there is none."""
+    """Return the place of the cell that HOLDS a gap in the text of a student's notebook, or None if there is none."""
     lines = text_lines(submitted)
     starts = [number for number, line in enumerate(lines) if line.startswith(CELL)]
     for start in starts:
@@ -334,7 +334,7 @@ def lines_of(exercise, submitted):
 
 
 def _as_given(line, given):
-    """A line with the comment that it was given out with, where it has one in another language."""
+    """Return a line with the comment that students received, if the line has a comment in another language."""
     if line.isascii() or BEHIND not in line:
         return line
     code = line.partition(BEHIND)[0]
@@ -343,8 +343,8 @@ def _as_given(line, given):
 
 @functools.lru_cache(maxsize=8)  # called for every gap of a file
 def _aligned(exercise, submitted, ours, theirs):
-    """Return the given lines in a place, as (number, line), and for those found again in a place of `submitted` (number
-    in the exercise, number in what was submitted)."""
+    """Return the given lines in a place, as (number, line). For the lines that a place of `submitted` also contains,
+    return (number in the exercise, number in `submitted`)."""
     of_gaps = {number for gap in exercise.gaps for number in range(gap.first, gap.end)}
     given = [
         (number, exercise.lines[number].rstrip())

@@ -1,16 +1,16 @@
 """Make verdicts on a student's files: find each gap's code, run its probe in a sandbox, and apply the criteria."""
 
+import ast
 import re
 import secrets
 from contextlib import suppress
 
-from grader import exercises, gaps, notebook_cells, run_probes
+from grader import exercises, gaps, hanging_ranks, notebook_cells, run_probes
 from grader.budget import Budgeted
-from grader.checks import criteria, forms
+from grader.checks import forms
 from grader.course import name_of_gap
 from grader.gaps import TextError
 from grader.sandbox import SandboxFault
-from grader.sandbox.watch_ranks import WAITS
 from grader.verdict import (
     DEADLOCK,
     ERROR,
@@ -38,7 +38,6 @@ MOST_LINES = 3_000
 OUTSIDE = re.compile(  # names that code needs only to reach outside its gap; see docs/grading.md
     r"\b(grader|_getframe|f_back|sys\.modules|settrace|builtins|ctypes|importlib|inspect|gc\.get_\w+|os\.write|sched_setaffinity)\b|/proc|__subclasses__"
 )
-RECEIVES = re.compile(r"\b(recv|receive)\(|\b(expect|irecv)\(.*\)\.wait\(")
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
 
 
@@ -46,9 +45,9 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
     """Yield the Verdicts on one unit, gap by gap.
 
     parts: the unit's grader.course.Parts; read(file) returns the text of a student's file, or None, or raises
-    TextError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the
-    inputs, or None for new inputs each time; shared: another seed for the cases that have an oracle; track: check only
-    this track and the shared files.
+    TextError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: determines
+    the inputs, or None for new inputs each time; shared: another seed for the cases that have an oracle; track: check
+    only this track and the shared files.
     """
     prepared = [
         _prepared(unit, part, read, hidden, seed, shared) for part in parts if not track or part.track in (track, "")
@@ -151,6 +150,7 @@ def _apply(check, cases, given, server, readable, shared=None):
     odd, hidden = "", cases[len(check.cases) :]
     seen, bad = shared or run_probes.alone(check, cases, source, server, readable)
     found = [(PASSED, message, seen[-1][2] if seen else None)] * len(check.criteria)
+    message += _power(source)
     expected = run_probes.expected(check, [case for case, _, _ in seen], server)
     for (case, observations, outcome), right in zip(seen, expected):
         unfitting = [one for one in observations if check.observed and not forms.fits(one, check.observed(case))]
@@ -186,10 +186,20 @@ def _apply(check, cases, given, server, readable, shared=None):
     return _with_needs(check, found, message), odd
 
 
+def _power(source):
+    """Return a note for a failed gap of a notebook that has `^` between numbers, else ""."""
+    with suppress(SyntaxError, ValueError):
+        nodes = ast.walk(gaps.parsed(source["code"])) if source["file"].endswith(".ipynb") else ()
+        if any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor) for node in nodes):
+            return " [`^` is no power in Python: write `**`]"
+    return ""
+
+
 def _of_another_shape(found, right):
     """Return a sentence on the shape of a student's array. right: None for a dimension of any length."""
-    wanted = f"{len(right)} dimensions" if None in right else f"the shape {tuple(right)}"
-    return f"the result of your code has the shape {tuple(found)}, but it should have {wanted}"
+    if None in right:
+        return f"the result of your code has the shape {tuple(found)}, but it should have {len(right)} dimensions"
+    return f"the result of your code has the shape {tuple(found)}, but it should have the shape {tuple(right)}"
 
 
 def _concerns(check, criterion, case):
@@ -229,7 +239,8 @@ def _works_for_the_solution(check, cases, part, server, readable):
 
 
 def _source(check, part, text):
-    """(source, None, "" or a note for the student), or (None, a status, a sentence) if there is nothing to run."""
+    """Return (source, None, "" or a note for the student), or (None, a status, a sentence) if there is nothing to
+    run."""
     exercise = exercises.given_out(part.file)
     source = {"file": part.file.rsplit("/", 1)[1], "text": text, "code": "", "line": 1}
     if check.whole:
@@ -272,7 +283,7 @@ def _source(check, part, text):
 
 
 def _around(part, name, text):
-    """Return the surroundings of a script's gap, as grader.probes.script.Script takes them; {} for a notebook."""
+    """Return the surroundings of a script's gap, as grader.probes.script.Script takes them, or {} for a notebook."""
     if not part.file.endswith(".py"):
         return {}
     exercise = exercises.given_out(part.file)
@@ -315,39 +326,9 @@ def _what_went_wrong(outcome, source):
     named = worst.message.startswith(f"rank {rank} ")
     who = f"rank {rank}: " if len(outcome.ranks) > 1 and not named else ""
     where = f" ({_place(worst.line, source)})" if worst.line else ""
-    if worst.status == DEADLOCK and worst.waiting:
-        where_each = {}
-        for number, one in bad:
-            where_each.setdefault(one.waiting, []).append(number)
-        waits = [
-            f"{criteria.ranks(numbers)} wait{'s' * (len(numbers) == 1)} in {place}"
-            for place, numbers in where_each.items()
-            if place
-        ]
-        others = [number for number, one in enumerate(outcome.ranks) if not one.waiting]
-        never = f", but {criteria.ranks(others)} never got there" if others else ""
-        return DEADLOCK, f"{'; '.join(waits)}{never}{where}"
-    if len(bad) == len(outcome.ranks) > 1 and all(one.message == WAITS and one.line for _, one in bad):
-        return DEADLOCK, _all_wait(bad, source)
+    if worst.status == DEADLOCK:
+        return DEADLOCK, hanging_ranks.sentence(outcome.ranks, lambda line: _place(line, source))
     return worst.status, f"{who}{worst.message}{where}"
-
-
-def _all_wait(bad, source):
-    """Return a sentence on ranks that all wait outside of collectives, for messages from each other."""
-    lines = {}
-    for rank, one in bad:
-        lines.setdefault(one.line, []).append(rank)
-    waits = "; ".join(
-        f"{criteria.ranks(numbers)} wait{'s' * (len(numbers) == 1)} in {_place(line, source)}"
-        for line, numbers in lines.items()
-    )
-    text = gaps.text_lines(source["text"])
-    if all(RECEIVES.search(text[line - 1]) for line in lines if line <= len(text)):
-        return (
-            f"all ranks wait for each other's messages: {waits}; every rank waits to receive before it sends: start"
-            " the receive first, then send, then wait for both"
-        )
-    return f"all ranks wait for each other: {waits}"
 
 
 def _place(line, source):

@@ -1,5 +1,5 @@
-"""Convert a student's notebook to text in which gaps can be found: the percent script of the released notebook, with
-the student's cells in place of those that have gaps. A cell that was deleted, moved, copied, merged or broken does not
+"""Convert a student's notebook to text in which gaps can be found: the percent script of the released notebook, in
+which the student's cells replace the cells with gaps. A cell that was deleted, moved, copied, merged or broken does not
 affect other cells."""
 
 import ast
@@ -39,7 +39,7 @@ class Source:
 
 
 def text(data, given, executed=()):
-    """Return the text of notebook `data` (bytes; None if it is missing), whose Exercise is `given`. Raises
+    """Return the text of notebook `data` (bytes, or None if it is missing), whose Exercise is `given`. Raises
     NotebookError.
 
     executed: the sources of cells that were run, the latest last; they take precedence over the saved file. A gap is in

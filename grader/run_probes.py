@@ -7,7 +7,7 @@ from grader.sandbox import Limits, Outcome, RankOutcome, SandboxFault
 from grader.verdict import DEADLOCK, ERROR, FAILED
 
 CASES = "grader.probes.cases"
-# for a gap in one case, which needs well under a second
+# these limits are for a gap in one case, which needs well under a second
 LIMITS = Limits(cpu_seconds=6, wall_seconds=60, waiting_seconds=10, memory_bytes=1 << 30)
 KNOWN = 500  # newest results of oracles that are kept
 MANY = 8  # more oracles than this run in two processes
@@ -29,7 +29,7 @@ def alone(check, cases, source, server, readable):
     seen, public = [], len(check.cases)
     for ranks, group in (*_by_ranks(cases[:public]), *_by_ranks(cases[public:])):
         found, outcome = _in_ranks_of_its_own(check, group, ranks, source, server, readable)
-        if outcome and len(group) > 1 and any(rank.status in SOON for rank in outcome.ranks):  # which case failed?
+        if outcome and len(group) > 1 and any(rank.status in SOON for rank in outcome.ranks):  # find the failed case
             for case in group:
                 found, outcome = _in_ranks_of_its_own(check, [case], ranks, source, server, readable)
                 seen += found
@@ -140,7 +140,7 @@ def _in_the_same_ranks(gaps, ranks, server, readable, limits, telling):
         outcome = server.run(
             f"{CASES}:run_isolated", [works, vars(limits) if telling else None], ranks, limits, readable
         )
-    except (SandboxFault, OSError):  # if the machine is the cause, running the gaps alone will show it
+    except (SandboxFault, OSError):  # if the machine is the cause, a run of each gap by itself shows it
         return {}, None
     printed = [rank.output.split(MARK) for rank in outcome.ranks]
     if not _complete(outcome, len(works)):

@@ -66,7 +66,7 @@ class Checked:
 def check(unit, *names, track=None, folder=None, hints=False):
     """Check a unit, show the result, and return it as a Checked.
 
-    names: of gaps or of files, to check only these; folder: the course's folder; by default that around the working
+    names: gaps or files, if only these are checked; folder: the course's folder; by default that around the working
     directory; hints: whether a terminal shows them. Raises CheckError if there is no such unit, gap, file or track, and
     Stopped on Ctrl-C.
     """

@@ -34,7 +34,7 @@ class Verdict:
     status: str
     points: float | None
     max_points: float
-    message: str = ""  # for the student: the observation, and the expected value
+    message: str = ""  # tells the student the observed and the expected value
     hint: str = ""
     output: str = ""  # the output of the student's code; long output is cut, with a mark
     seconds: float = 0.0
@@ -43,8 +43,8 @@ class Verdict:
 
 
 def counted(verdicts):
-    """Return the verdicts that count for the score: of a unit's two tracks only the track with more points, or at equal
-    points the one with more attempted checks. Job scripts and notebooks (track "") always count."""
+    """Return the verdicts that count for the score. If a unit has two tracks, only the track with more points counts,
+    or at equal points the track with more attempted checks. Job scripts and notebooks (track "") always count."""
 
     def worth(unit, track):
         of_track = [verdict for verdict in verdicts if (verdict.unit, verdict.track) == (unit, track)]
@@ -59,8 +59,8 @@ def counted(verdicts):
 
 
 def most(points):
-    """Return the largest points of a student: those of shared files, and of the track that gives more. points: (track,
-    points) pairs."""
+    """Return the largest points of a student: the points of shared files, and of the track that gives more. points:
+    (track, points) pairs."""
     of_tracks = {}
     for track, worth in points:
         of_tracks[track] = of_tracks.get(track, 0) + worth

@@ -16,28 +16,32 @@ from handson.training import identity
 from handson.training.banner import SHARED_GPU
 from handson.training.options import LEARNING_RATE
 from handson.training.results import OldResult, read
-from handson.words import ljust, rjust, width
+from handson.words import counted, ljust, rjust, width
 
-TRAINING = "train_cifar"  # of the lecture's scripts
+TRAINING = "train_cifar"  # the names of the lecture's scripts begin with it
 # conditions that must be equal in compared runs: name -> a Result's value in words; "" for the usual value
-CONDITIONS = {
-    "data set": lambda run: run.dataset,
-    "image size": lambda run: f"{run.size} px",
-    "network to train": lambda run: "" if run.model in (None, "convnet") else run.model,
-    "batch size": lambda run: f"batch {run.batchsize} per worker",
-    "number of epochs": lambda run: f"{run.epochs} epoch{'s' * (run.epochs > 1)}",
-    "kind of GPU": lambda run: (
-        "virtual GPUs" if "virtual" in run.device else f"{' '.join(re.findall('1/[0-9]+ of', run.device))} GPUs".strip()
-    ),
-    "script": lambda run: "" if run.training == TRAINING else f"another script than the lecture's: {run.training}",
-    "recording": lambda run: "profiled" if run.profiled else "",
-    "counting of memory": lambda run: "memory counted" if run.memory and "virtual" in run.device else "",
-    "learning rate": lambda run: "" if run.lr == LEARNING_RATE else f"learning rate {run.lr:g}",
-}
+CONDITIONS = marked(
+    {
+        "data set": lambda run: run.dataset,
+        "image size": lambda run: marked(f"{run.size} px"),
+        "network to train": lambda run: "" if run.model in (None, "convnet") else run.model,
+        "batch size": lambda run: f"batch {run.batchsize} per worker",
+        "number of epochs": lambda run: counted(run.epochs, "epoch"),
+        "kind of GPU": lambda run: (
+            "virtual GPUs"
+            if "virtual" in run.device
+            else f"{' '.join(re.findall('1/[0-9]+ of', run.device))} GPUs".strip()
+        ),
+        "script": lambda run: "" if run.training == TRAINING else f"another script than the lecture's: {run.training}",
+        "recording": lambda run: marked("profiled") if run.profiled else "",
+        "counting of memory": lambda run: "memory counted" if run.memory and "virtual" in run.device else "",
+        "learning rate": lambda run: "" if run.lr == LEARNING_RATE else f"learning rate {run.lr:g}",
+    }
+)
 COMMUNICATION = {  # properties that also separate rows, except the single-GPU run with which all are compared
     "network": lambda run: run.network,
     "communicator": lambda run: (
-        "" if run.communicator in USUAL["virtual" in run.device] else f"communicator {run.communicator}"
+        "" if run.communicator in USUAL["virtual" in run.device] else marked(f"communicator {run.communicator}")
     ),
     "type of gradients": lambda run: f"{run.gradients} gradients" if run.gradients else "",
     "double buffering": lambda run: "double buffering" if run.double_buffering else "",
@@ -56,24 +60,24 @@ LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture re
 HEADINGS = marked(
     ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
 )
-LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ... conditions of a track
+LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # styles of a track's first, second, ... conditions
 
 
 @dataclass
 class Row:
     """All runs of one script, track and number of workers under the same conditions; unknown values are None."""
 
-    name: str  # of the unit, or of the script: see Result
+    name: str  # the unit, or the script: see Result
     track: str
     workers: int
     nodes: int
-    conditions: tuple  # of texts, in the order of CONDITIONS
-    communication: tuple  # of texts, in the order of COMMUNICATION
+    conditions: tuple  # texts in the order of CONDITIONS
+    communication: tuple  # texts in the order of COMMUNICATION
     throughputs: list  # images/s of each repeat
-    disturbed: list  # those of the repeats that other programs disturbed
-    loss: float | None  # validation, after the last epoch, mean of the repeats
+    disturbed: list  # the repeats that other programs disturbed
+    loss: float | None  # the validation loss after the last epoch, as the mean of the repeats
     accuracy: float | None
-    speedup: float | None = None  # of the throughput over that of one worker
+    speedup: float | None = None  # the throughput divided by the throughput of one worker
 
     @property
     def throughput(self):
@@ -123,7 +127,7 @@ def compare(outs, figure_path=None, say=speak):
     for line in text(table(results)) + remarks(results):
         say(line)
     path = figures.place(figure_path, results[-1].folder, "throughput.png")
-    say("Figure: " + " and ".join(str(path) for path in figure(results, path)))
+    say(figures.told(figure(results, path)))
 
 
 def remarks(results):
@@ -140,7 +144,7 @@ def impossible(results):
         most = int(shared[1]) if shared else row.workers
         another_method = row.workers == 1 and _communicator(row)  # a method that may be faster than the plain one
         if row.speedup and row.speedup > TOLERANCE * most and not another_method:
-            what = f"{most} core{'s' * (most > 1)}" if shared else f"{most} worker{'s' * (most > 1)}"
+            what = counted(most, "core") if shared else counted(most, "worker")
             sentences.append(
                 f"The speed-up of {row.name} ({row.track}), {row.speedup:.2f}, is more than {what} can reach. Either"
                 " something slowed down the single-GPU run, or the runs differ: repeat both while the machine does"
@@ -150,7 +154,7 @@ def impossible(results):
 
 
 def _communicator(row):
-    """Return how the workers of a row communicate, or the method of a script with several; "" for the usual one."""
+    """Return how the workers of a row communicate, or the method of a script with several, or "" for the usual one."""
     return row.communication[list(COMMUNICATION).index("communicator")]
 
 
@@ -170,7 +174,7 @@ def disturbed(results):
     sentences = [f"{run.folder or run.name}: {run.disturbance}." for run in runs[:SHOWN]]
     if len(runs) > SHOWN:
         more = len(runs) - SHOWN
-        sentences.append(f"Other programs disturbed {more} more run{'s' * (more > 1)}.")
+        sentences.append(f"Other programs disturbed {counted(more, 'more run')}.")
     if runs:
         sentences.append(
             "The times of such a run are unreliable: repeat it while the machine does nothing else. To leave a run out,"
@@ -186,7 +190,7 @@ def note(drawing, results):
     if not runs:
         return ""
     worst = max(run.disturbance for run in runs)
-    words = f"In {len(runs)} of {len(results)} run{'s' * (len(results) > 1)}, {worst.words(len(runs))}"
+    words = f"In {len(runs)} of {counted(len(results), 'run')}, {worst.words(len(runs))}"
     drawing.supxlabel(words, fontsize="small", color=figures.PREDICTED, parse_math=False)
     return f" {words}."
 
@@ -249,7 +253,7 @@ def table(results):
 
 
 def _final(runs, name):
-    """Return the mean of `name` in the last epoch of `runs`; None if a run lacks it."""
+    """Return the mean of `name` in the last epoch of `runs`, or None if a run lacks it."""
     values = [run.log[-1].get(name) if run.log else None for run in runs]
     return None if None in values else statistics.fmean(values)
 
@@ -259,7 +263,7 @@ def text(rows):
     common, own = _common_and_own(rows)
     own = [", ".join(filter(None, (condition, _disturbed(row)))) for row, condition in zip(rows, own)]
     cells = [tuple(map(translated, HEADINGS + marked(("conditions",)) * any(own)))] + [
-        _cells(row) + (condition,) * any(own) for row, condition in zip(rows, own)
+        _cells(row) + (translated(condition),) * any(own) for row, condition in zip(rows, own)
     ]
     widths = [max(map(width, column)) for column in zip(*cells)]
     justify = [ljust] * 3 + [rjust] * 6 + [ljust]
@@ -304,7 +308,10 @@ def _way(row, rows):
 def _disturbed(row):
     """Return how many runs of a row other programs disturbed, in words."""
     repeats = len(row.throughputs)
-    return f"{f'{len(row.disturbed)} of {repeats} ' * (repeats > 1)}disturbed" if row.disturbed else ""
+    if not row.disturbed:
+        return ""
+    number = len(row.disturbed)
+    return marked(f"{number} of {repeats} disturbed") if repeats > 1 else marked("disturbed")
 
 
 def _cells(row):
@@ -359,7 +366,7 @@ def draw(results, predicted=None):
         style = look | dict(linestyle=LINES[nth % len(LINES)], label=_label(look["label"], condition))
         _draw(left, right, series[track, condition], style)
     if any(row.speedup for row in rows):
-        left.plot([], [], **figures.IDEAL)  # for the legend, which has one entry per track
+        left.plot([], [], **figures.IDEAL)  # adds the legend's entry, one per track
     else:
         right.text(0.98, 0.03, "no single-GPU run to compare with", ha="right", transform=right.transAxes)
     _mark(left, right, rows)
@@ -424,7 +431,7 @@ def _draw(left, right, rows, style):
     repeats = [(row.workers, rate) for row in rows for rate in row.throughputs]
     left.plot([row.workers for row in rows], [row.throughput for row in rows], **style | {"marker": "", "label": None})
     left.plot(*zip(*repeats), **style | {"linestyle": "", "markerfacecolor": "none", "label": None})
-    left.plot([], [], **style, markerfacecolor="none")  # for the legend
+    left.plot([], [], **style, markerfacecolor="none")  # adds an entry to the legend
     known = [row for row in rows if row.speedup]
     if not known:
         return

@@ -19,9 +19,9 @@ GPU_IS_FULL = re.compile(  # torch's message: requested; the GPU, its memory, an
     r" which ([0-9.]+ \w+) is free(?:\..*?([0-9.]+ \w+) allowed;)?)?",
     re.DOTALL,
 )
-# of a gap; in a worker's traceback
+# the error of an unfilled gap, by itself or inside a worker's traceback
 OPEN_GAP = re.compile(r"\APUT YOUR CODE: (\w+)|^NotImplementedError: PUT YOUR CODE: (\w+)", re.MULTILINE)
-IN_FILE = re.compile(r'^\s*File "([^"\n]+)", line', re.MULTILINE)  # of a traceback
+IN_FILE = re.compile(r'^\s*File "([^"\n]+)", line', re.MULTILINE)  # a line of a traceback
 
 
 class OneSentence(Exception):
@@ -52,7 +52,7 @@ class WorkerError(OneSentence, RuntimeError):
 class Stopped(OneSentence):
     """A user has pressed Ctrl-C during training."""
 
-    status = 128 + signal.SIGINT  # as in shells
+    status = 128 + signal.SIGINT  # shells use this status
 
     def __init__(self):
         super().__init__("stopped by Ctrl-C before the end, so it leaves no result")

@@ -9,11 +9,12 @@ from pathlib import Path
 from handson.errors import OneSentence
 from handson.files import written_aside
 from handson.labels import in_language
+from handson.language import marked
 
 # the colours of Okabe and Ito, which people with any colour vision can distinguish
 BLACK, VERMILION, BLUE, GREEN = "#000000", "#D55E00", "#0072B2", "#009E73"
 ORANGE, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
-LAYERS = ("#D9E8F5", "#A9CCE8", "#6FA8D6", "#3A7CB8")  # of a network, from its input on
+LAYERS = ("#D9E8F5", "#A9CCE8", "#6FA8D6", "#3A7CB8")  # colours of a network's layers, starting at its input
 PALE_BLUE, PALE_ORANGE, YELLOW, GREY, PAPER, LINE = "#9ECAE1", "#FBE3B5", "#F7E7A6", "#B4B4AE", "#F7F7F5", "#444444"
 # (colour, hatching) of each part of a step, or of a GPU's memory. The parts also differ in brightness, for readers who
 # cannot distinguish the colours.
@@ -68,8 +69,8 @@ def part(name):
 
 
 def axes(width=7.5, height=3.2, columns=1, grid=True, **options):
-    """Return a matplotlib Figure of this size in inches, followed by its axes, from the left; options: of
-    Figure.subplots."""
+    """Return a matplotlib Figure of this size in inches, followed by its axes, from the left; options: the options of
+    matplotlib's Figure.subplots."""
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(width, height), layout="constrained")
@@ -102,7 +103,8 @@ def legend_above(axes, **options):
 
 def bars(axes, values, xlabel, predicted=None, start=0, **style):
     """Draw horizontal bars from `start`, one per name, from the top. A bar shows its value, or the median of several
-    values, which get a mark each. predicted: name -> the position of a long line; style: of the bars."""
+    values, which get a mark each. predicted: name -> the position of a long line; style: matplotlib's options for the
+    bars."""
     middles = [statistics.median(value) if isinstance(value, list) else value for value in values.values()]
     style = dict(color=PALE_BLUE, edgecolor="0.25", height=0.55) | style
     axes.barh(range(len(values)), [middle - start for middle in middles], left=start, **style)
@@ -194,6 +196,11 @@ def medians(values, form):
 
 class FigureError(OneSentence, OSError):
     """A figure cannot be written."""
+
+
+def told(paths):
+    """Return the sentence on the files of a figure."""
+    return marked(f"Figure: {' and '.join(map(str, paths))}")
 
 
 def place(path, out, name):

@@ -5,7 +5,7 @@ import io
 import os
 from pathlib import Path
 
-COURSE = Path(__file__).resolve().parents[1]  # the folder that all rooms of the course are in
+COURSE = Path(__file__).resolve().parents[1]  # the root of the repository, or of the students' copy
 
 
 def course_folder():

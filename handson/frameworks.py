@@ -31,7 +31,7 @@ def folder():
 
 
 def why_not(needed=PACKAGES):
-    """Return why the packages cannot be imported, as a sentence; None if they can. needed: packages that this Python
+    """Return why the packages cannot be imported, as a sentence, or None if they can. needed: packages that this Python
     may have without a second environment."""
     if all(map(_is_there, needed)):
         return None
@@ -62,7 +62,8 @@ def add(*needed):
 
 @contextlib.contextmanager
 def silently(number=2):
-    """Context manager that discards the output of C libraries: on standard error, or on standard output (1)."""
+    """Context manager that discards the output of C libraries: on standard error, or with descriptor 1 on standard
+    output."""
     sys.stdout.flush()
     kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)

@@ -40,8 +40,8 @@ def _translate(drawing, font):
 
 @functools.cache
 def font_of(language):
-    """Return the name of a font with the language's letters, or None: one that is installed here, else one that a
-    package brings. locale/LANGUAGE/language.toml names both."""
+    """Return the name of a font with the language's letters, or None. An installed font comes before a font from a
+    package. locale/LANGUAGE/language.toml names both."""
     from matplotlib import font_manager
 
     try:

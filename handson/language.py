@@ -12,13 +12,13 @@ from handson.files import COURSE
 
 ENGLISH = "en"
 LOCALE = COURSE / "locale"
-CHOSEN = "CHOSEN"  # in locale/ of what students receive in another language: its code
+CHOSEN = "CHOSEN"  # this file in the students' locale/ contains the language's code
 OF_THE_SYSTEM = ("LC_ALL", "LC_MESSAGES", "LANG")
 
 
 def chosen():
-    """Return the code of the user's language, such as "ja": what HANDSON_LANGUAGE says, else the language in which the
-    course was released, else that of the system. A language without a folder in locale/ is English."""
+    """Return the code of the user's language, such as "ja": the value of HANDSON_LANGUAGE, or the language in which the
+    course was released, or the system's language. A language without a folder in locale/ is English."""
     code = os.environ.get("HANDSON_LANGUAGE") or _released() or _of_the_system()
     return code if code in available() else ENGLISH
 

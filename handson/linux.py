@@ -24,7 +24,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 TICKS = os.sysconf("SC_CLK_TCK")  # clock ticks per second
 
 
-# the user of this process, with the field names of pwd's entries
+# the user of this process; the fields have the names of pwd's entries
 User = namedtuple("User", "pw_name pw_dir pw_shell")
 
 
@@ -93,7 +93,7 @@ def pids_of_user():
 
 
 def stat(process):
-    """Return the fields of proc_pid_stat(5) as bytes, starting with the state, field 3; None if there is no such
+    """Return the fields of proc_pid_stat(5) as bytes, starting with the state, field 3, or None if there is no such
     process."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
@@ -116,13 +116,13 @@ def exit_code(process):
 
 
 def parent(process):
-    """Return the number of the parent; 0 if there is none."""
+    """Return the number of the parent, or 0 if there is none."""
     fields = stat(process)
     return int(fields[1]) if fields else 0
 
 
 def name(process):
-    """Return the name of the program that a process runs, at most 15 letters; "" if there is no such process."""
+    """Return the name of the program that a process runs, at most 15 letters, or "" if there is no such process."""
     try:
         with open(f"/proc/{process}/comm") as file:
             return file.read().strip()
@@ -131,7 +131,7 @@ def name(process):
 
 
 def start_time(process):
-    """Return when a process started, in clock ticks since the machine's start; None if there is no such process."""
+    """Return when a process started, in clock ticks since the machine's start, or None if there is no such process."""
     fields = stat(process)
     return int(fields[19]) if fields else None
 
@@ -209,7 +209,7 @@ def share_of_memory(process):
 
 
 def _sum(path, names):
-    """Return the sum in bytes of lines ``Name:  1234 kB``; None if the file cannot be read."""
+    """Return the sum in bytes of lines ``Name: 1234 kB``, or None if the file cannot be read."""
     try:
         with open(path) as file:
             return sum(int(line.split()[1]) << 10 for line in file if line.startswith(names))
@@ -228,8 +228,8 @@ def mapped_files(word, process="self"):
 
 
 def file_in_memory(process, name):
-    """Return the path at which the file in memory (memfd_create) called `name` of a process of this user can be opened;
-    None if it has none, or has ended."""
+    """Return the path at which the file in memory (memfd_create) called `name` of a process of this user can be opened,
+    or None if it has none, or has ended."""
     try:
         for number in os.listdir(f"/proc/{process}/fd"):
             if os.readlink(path := f"/proc/{process}/fd/{number}").startswith(f"/memfd:{name} "):
@@ -274,7 +274,7 @@ def busy_ticks(columns=BY_ANYTHING):
 
 
 def used_ticks(process):
-    """Return the clock ticks that a process and its ended children have used; 0 if there is no such process."""
+    """Return the clock ticks that a process and its ended children have used, or 0 if there is no such process."""
     return sum(map(int, (stat(process) or [])[11:15]))
 
 
@@ -295,8 +295,8 @@ def boot_id():
 
 
 def refusing_setting():
-    """Return (name, value that allows) of the setting that keeps ordinary users from creating namespaces; None if none
-    does."""
+    """Return (name, value that allows) of the setting that keeps ordinary users from creating namespaces, or None if
+    none does."""
     for name, refuses, allows in NAMESPACE_SETTINGS:
         try:
             if _setting(name) == refuses:

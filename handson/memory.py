@@ -17,8 +17,8 @@ from handson.training.gpu_memory import PARTS
 from handson.words import ljust, rjust, width
 
 DRAWN = 8  # ranks in a figure
-NAMES_ABOVE = 1.15  # of the drawn height: position of the names of phases, above the line of the limit
-MARGIN = 1.05  # of the longest step
+NAMES_ABOVE = 1.15  # height of the names of phases, in multiples of the drawn height: above the limit's line
+MARGIN = 1.05  # length of the axis, in multiples of the longest step
 ROOM_FOR_NAME = 0.13  # shortest phase with a name, as a share of the step
 ROOM_FOR_LETTER = 0.02  # shortest phase with a letter
 SHORT = {"forward": "F", "backward": "B"}
@@ -41,7 +41,7 @@ def report(outs, figure_path=None, predicted="", say=speak):
         say(line)
     drawing, description = draw(ranks)
     path = figures.place(figure_path, outs[-1], "memory.png")
-    say("Figure: " + " and ".join(map(str, figures.save(drawing, path, description))))
+    say(figures.told(figures.save(drawing, path, description)))
 
 
 def picture(outs, predicted=None, ranks=None):
@@ -198,7 +198,7 @@ def _draw_step(axes, account):
 
 
 def _draw_bars(axes, account):
-    kinds = {"peak": account["peak"], "most of\neach part": _most_in_step(account)}
+    kinds = {marked("peak"): account["peak"], "most of\neach part": _most_in_step(account)}
     if None not in account["predicted"].values():  # if one part is missing, the bar would look like a wrong prediction
         kinds["predicted"] = account["predicted"]
     for place, sizes in enumerate(kinds.values()):

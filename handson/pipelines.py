@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from handson import figures
 from handson.errors import OneSentence
+from handson.language import marked
 
 Operation = namedtuple("Operation", "stage name begin end")  # times in units of one forward of a stage
 Parsed = namedtuple("Parsed", "kind number chunk")
@@ -207,8 +208,8 @@ def _exchanges(schedule, stage):
 
 @dataclass
 class Timeline:
-    """The times at which each stage computes. operations: in an order in which they can be executed; unit: the unit of
-    their times, in words."""
+    """The times at which each stage computes. `operations` have an order in which they can be executed; `unit` is the
+    name of the unit of their times."""
 
     schedule: list
     operations: list
@@ -260,7 +261,7 @@ class Timeline:
         axes.set(
             xlabel=f"time [{self.unit}]",
             yticks=range(stages),
-            yticklabels=[f"stage {stage}" for stage in range(stages)],
+            yticklabels=[marked(f"stage {stage}") for stage in range(stages)],
             xlim=(0, self.end),
         )
         axes.set_title(f"{title}: {words}" if title else words, loc="left", fontsize="medium", parse_math=False)
@@ -308,7 +309,7 @@ def _style(name):
 
 
 def _source(stages, chunks, stage, name):
-    """Return the (stage, result) that an operation needs; None for the first forward of a micro-batch."""
+    """Return the (stage, result) that an operation needs, or None for the first forward of a micro-batch."""
     kind, number, chunk = _parsed(name)
     if kind == "W":
         return stage, _result(name)

@@ -89,40 +89,40 @@ def packed(folder):
                 Path(place, one) for one in sorted(names) if Path(one).suffix in LARGEST and not one.startswith(".")
             ):
                 name = str(path.relative_to(folder))
-                data, problem = _read(path)
+                data, problem = _read(path, name)
                 if problem:
-                    problems.append(f"{name} {problem}.")
+                    problems.append(f"{problem}.")
                 if data:
                     files[name] = data
     return files, problems
 
 
-def _read(path):
-    """Return (bytes, problem or None) of a file; without bytes, it is left out."""
+def _read(path, name):
+    """Return (bytes, problem or None) of a file called `name`; without bytes, it is left out."""
     try:
         if path.is_symlink():
-            return None, "is a link, so it is left out: put a copy of the file there"
+            return None, f"{name} is a link, so it is left out: put a copy of the file there"
         if not stat.S_ISREG(path.stat().st_mode):
-            return None, "is not a regular file, so it is left out"
+            return None, f"{name} is not a regular file, so it is left out"
         if path.stat().st_size > LARGEST[path.suffix]:
             cure = ": clear its outputs" if path.suffix == ".ipynb" else ""
-            return None, f"is larger than {LARGEST[path.suffix] / 10**6:g} MB, so it is left out{cure}"
+            return None, f"{name} is larger than {LARGEST[path.suffix] / 10**6:g} MB, so it is left out{cure}"
         data = path.read_bytes()
     except OSError as error:
-        return None, f"cannot be read ({error.strerror}), so it is left out"
+        return None, f"{name} cannot be read ({error.strerror}), so it is left out"
     if not data.strip():
-        return None, "is empty, so it is left out"
+        return None, f"{name} is empty, so it is left out"
     try:
         if path.suffix == ".sh" and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
             return data, None  # in a shell script, a letter of another encoding is just a byte
         if path.suffix != ".ipynb":
             data.decode()
         elif not isinstance(json.loads(data).get("cells"), list):
-            return data, "is not a notebook: it is packed, but cannot be graded"
+            return data, f"{name} is not a notebook: it is packed, but cannot be graded"
     except UnicodeDecodeError:
-        return data, "is not text in UTF-8: it is packed, but cannot be graded"
+        return data, f"{name} is not text in UTF-8: it is packed, but cannot be graded"
     except (ValueError, AttributeError, RecursionError):
-        return data, "is not a notebook: it is packed, but cannot be graded"
+        return data, f"{name} is not a notebook: it is packed, but cannot be graded"
     return data, None
 
 

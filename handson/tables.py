@@ -18,7 +18,7 @@ def known(table, keys):
 
 def table(values, name, keys=None):
     """Return the table at a key, {} if it is missing. Raises ValueError if it is not a table, or if it has keys besides
-    `keys` (None: any)."""
+    `keys`. If `keys` is None, all keys are allowed."""
     found = values.get(name, {})
     if not isinstance(found, dict):
         raise ValueError(f"{name} = {found!r}, but it must be a table: a line [{name}], and its keys below")

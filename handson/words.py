@@ -4,9 +4,10 @@ import re
 
 from handson.language import translated
 
-NOT_FIRST = "、。，．・：；？！）」』】〉》ーゝ々ぁぃぅぇぉっゃゅょァィゥェォッャュョ％"  # of a line
+# a line does not begin with these
+NOT_FIRST = "、。，．・：；？！）」』】〉》ーゝ々ぁぃぅぇぉっゃゅょァィゥェォッャュョ％"
 NOT_LAST = "（「『【〈《"
-# what stays on one line: code, a word, or one letter of a wide script, with the brackets around it
+# these stay on one line: code, a word, or one letter of a wide script, with the brackets around it
 PIECES = rf"( *)((?:[{NOT_LAST}]*(?:`[^`]+`|[!-~]+|[^ ])[{NOT_FIRST}]*))"
 
 
@@ -22,7 +23,7 @@ def there(number, noun):
 
 def enough(number):
     """Return "1 is enough" or "2 are enough"."""
-    return f"{number} {'is' if number == 1 else 'are'} enough"
+    return f"{number} is enough" if number == 1 else f"{number} are enough"
 
 
 def a_kind(value):
@@ -34,8 +35,8 @@ def a_kind(value):
 
 
 def decimal(number, digits):
-    """Return a number with so many significant digits; with as many as needed to write it without an exponent, if it
-    has at most 7 before its decimal point."""
+    """Return a number with this many significant digits. Numbers from 1 to 10 million get more digits if this avoids an
+    exponent."""
     if 1 <= abs(number) < 1e7:
         digits = max(digits, len(f"{abs(number):.0f}"))
     return f"{number:.{digits}g}"
@@ -54,17 +55,17 @@ def width(text):
 
 
 def ljust(text, columns):
-    """Return a text with spaces behind it, so that it takes so many columns."""
+    """Return a text followed by spaces, so that it takes this many columns."""
     return text + " " * (columns - width(text))
 
 
 def rjust(text, columns):
-    """Return a text with spaces before it, so that it takes so many columns."""
+    """Return a text preceded by spaces, so that it takes this many columns."""
     return " " * (columns - width(text)) + text
 
 
 def aligned(headings, rows):
-    """The lines of a table of texts, each column as wide as it has to be, with its headings in the user's language."""
+    """Return the lines of a table of texts, with columns as wide as necessary and headings in the user's language."""
     headings = list(map(translated, headings))
     widths = [max(map(width, column)) for column in zip(headings, *rows)]
     return ["  ".join(map(ljust, row, widths)).rstrip() for row in (headings, *rows)]
@@ -74,7 +75,7 @@ def wrapped(text, columns, first="", others="", **options):
     """Return a text in lines of at most so many columns; `first` and `others` begin the first line and the others.
 
     Wide scripts have no spaces: a line of theirs ends between any two letters, but not before a full stop or behind an
-    opening bracket. options: of textwrap.wrap, for a text without them.
+    opening bracket. options: the options of textwrap.wrap, for a text without them.
     """
     if not any(map(is_wide, text)):
         import textwrap

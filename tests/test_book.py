@@ -1,5 +1,6 @@
 """The book: its sources are those of the course, its runs belong to the code, and its pages need no network."""
 
+import getpass
 import importlib
 import json
 import re
@@ -8,12 +9,13 @@ import nbformat
 import pytest
 import typer
 
-from book import drawings, execute, moving, offline, reference, slides, sources, vocabulary
+from book import drawings, execute, folding, moving, offline, reference, slides, sources, vocabulary
 from grader import gaps
 from grader.exercises import ROOT, given_out, solution
 from grader.gaps import TO_DO
 from handson import rings
 from handson.notebook import all_to_all, attention_and_experts, sharded_state
+from handson.profiling import usage
 
 NOTEBOOKS = execute.NOTEBOOKS
 
@@ -99,6 +101,53 @@ def test_a_cell_whose_code_has_changed_has_no_output(monkeypatch):
     assert not any(cell.get("outputs") for cell in sources.with_outputs(name).cells)
 
 
+def printed(*texts):
+    return nbformat.v4.new_code_cell("x", outputs=[nbformat.v4.new_output("stream", text=text) for text in texts])
+
+
+def disturbance(share, runs=1):
+    return f"Warning: {usage.Disturbance(share, 'the cores of node1').words(runs)}.\n"
+
+
+def test_a_run_names_how_many_of_its_cells_other_programs_disturbed(monkeypatch):
+    said = []
+    monkeypatch.setattr(usage, "disturbance", lambda *_: usage.Disturbance(0.3, "the cores"))
+    with usage.watched(1, said.append):
+        pass
+    run = notebook_of(printed(disturbance(0.2), disturbance(0.6)), printed("quick\n"), printed(*said))
+    assert execute.disturbed(run) == [60, 30]
+
+
+def test_a_page_says_once_that_other_programs_disturbed_its_run(monkeypatch):
+    name = "00_start"
+    run = execute.run_of(name)
+    cells = [cell for cell in run.cells if cell.cell_type == "code"]
+    cells[0].outputs = printed(f"1 s\n{disturbance(0.2)}2 s\n", disturbance(0.4, runs=2)).outputs
+    monkeypatch.setattr(execute, "run_of", lambda name: run)
+    shown = sources.with_outputs(name, note=sources.unchanged).cells
+    first = next(cell for cell in shown if cell.cell_type == "code")
+    assert [output.text for output in first.outputs] == ["1 s\n2 s\n"]
+    assert ["40 %" in cell.source for cell in shown[:3]] == [False, True, False]
+
+
+def test_cells_that_print_and_have_no_output_are_named(monkeypatch):
+    name = "00_start"
+    assert sources.lacking(name) == []
+    run = execute.run_of(name)
+    for cell in run.cells:
+        cell.source = cell.source.replace("ranks.stop()", "ranks.stop(1)")
+    monkeypatch.setattr(execute, "run_of", lambda name: run)
+    assert [cell.source for cell in sources.lacking(name)] == ["ranks.stop()"]
+    assert not execute.shows("import os\n\n\ndef f():\n    print(1)\n\n\nLIMIT = 3")
+    assert execute.shows("for name in names:\n    print(name)") and execute.shows("!ls")
+
+
+def test_jobs_of_a_kept_run_belong_to_a_student():
+    line = f"1.vm              first_job        {getpass.getuser():<16} 00:00:01 F lecture\n"
+    run = execute.tidy(notebook_of(printed(line)), "key")
+    assert run.cells[0].outputs[0].text == "1.vm              first_job        student          00:00:01 F lecture\n"
+
+
 # --- Sources
 
 
@@ -158,6 +207,30 @@ def test_pictures_of_pages_have_words(collected):
                 assert cell.metadata["mystnb"]["image"]["alt"]
 
 
+def test_each_notebook_page_leads_to_the_notebook_that_students_get(collected):
+    for name in NOTEBOOKS:
+        note = nbformat.read(collected / f"notebooks/{name}.ipynb", as_version=4).cells[1].source
+        [path] = re.findall(r"\{download\}`.*? <(.*?)>`", note)
+        given = nbformat.read(collected / "notebooks" / path, as_version=4)
+        assert [cell.source for cell in given.cells] == [
+            cell.source for cell in nbformat.read(ROOT / f"notebooks/{name}.ipynb", as_version=4).cells
+        ]
+
+
+def test_a_long_log_is_folded_up_to_the_last_line_of_its_last_run():
+    log = "Start a training script using <2> GPUs.\n" + "epoch 1\n" * folding.LONG + "Throughput: 1\n"
+    first, last = folding.parts(f"{log}{log}predicted 2\n\n")
+    assert last == "Throughput: 1\npredicted 2"
+    assert f"{first}\n{last}\n" == f"{log}{log}predicted 2\n"
+    shown = folding.folded(first, "{lines} lines")
+    assert f"<summary>{2 * folding.LONG + 3} lines</summary>" in shown and "&lt;2&gt;" in shown
+
+
+def test_a_short_log_and_a_script_that_a_cell_shows_are_not_folded():
+    assert folding.parts("Start a training script using 2 GPUs.\nThroughput: 1\n") is None
+    assert folding.parts("import torch\n" * 50) is None
+
+
 def test_links_to_files_that_the_book_lacks_are_words():
     known = {"docs/a.md"}
     page = "[a](a.md#part), [b](../jobs/b), [c](https://example.org), [d](#d)"
@@ -172,7 +245,10 @@ def test_a_translation_passes_every_page_notebook_and_sentence(tmp_path, monkeyp
         notebook.cells[0].source += "\n\nNOTEBOOK"
         return notebook
 
-    sources.collect(tmp_path, page=lambda text: text + "\nPAGE\n", document=document, phrase=str.upper, say=str)
+    def phrase(text):
+        return text if "{" in text else text.upper()
+
+    sources.collect(tmp_path, page=lambda text: text + "\nPAGE\n", document=document, phrase=phrase, say=str)
     assert "\nPAGE" in (tmp_path / "docs/running.md").read_text()
     assert "NOTEBOOK" in (tmp_path / f"notebooks/{NOTEBOOKS[0]}.ipynb").read_text()
     assert '"NEXT STEP"' in (tmp_path / "static/moving_data.js").read_text()
@@ -228,12 +304,28 @@ def test_the_reference_has_the_functions_that_exercises_use(collected):
 
 def test_the_words_of_the_glossary_are_found_once_a_page(collected):
     assert {"all-reduce", "batch size", "MFU"} <= set(json.loads((collected / "book.json").read_text())["terms"])
-    left = {"rank": "rank", "all-reduce": "all-reduce", "loss": "loss"}
-    found = vocabulary.first_uses("Ranks call an all-reduce; a rank gets the lossy mean.", left)
+    words = {"rank", "all-reduce", "loss"}
+    left = set(words)
+    found = vocabulary.first_uses("Ranks call an all-reduce; a rank gets the lossy mean.", words, left)
     assert [term for _, _, term in found] == ["rank", "all-reduce"]
-    assert list(left) == ["loss"]
-    left = {"勾配": "勾配", "ランク": "ランク"}  # a language without spaces
-    assert vocabulary.first_uses("各ランクの勾配です", left) == [(1, 4, "ランク"), (5, 7, "勾配")]
+    assert left == {"loss"}
+    words = {"勾配", "ランク"}  # a language without spaces
+    assert vocabulary.first_uses("各ランクの勾配です", words, set(words)) == [(1, 4, "ランク"), (5, 7, "勾配")]
+
+
+def test_a_word_of_the_glossary_is_not_found_in_a_longer_one_or_in_other_capitals():
+    words = {"batch", "batch size", "ZeRO", "virtual GPU"}
+    for text in ("The batch size.", "Batch sizes"):
+        assert vocabulary.first_uses(text, words, {"batch", "ZeRO"}) == []
+    assert vocabulary.first_uses("Virtual GPUs", words, set(words)) == [(0, 12, "virtual GPU")]
+    assert vocabulary.first_uses("Replace the zeros.", words, set(words)) == []
+
+
+def test_a_word_with_several_meanings_is_ambiguous_in_a_translation_as_well():
+    english = "| word | meaning |\n|---|---|\n| batch, batch size | images |\n| rank | a number |\n"
+    assert vocabulary.ambiguous(english, english) == ["batch"]
+    translated = english.replace("batch, batch size", "バッチ（batch, batch size）").replace("rank", "ランク（rank）")
+    assert vocabulary.ambiguous(english, translated) == ["バッチ"]
 
 
 # --- Slides
@@ -241,7 +333,7 @@ def test_the_words_of_the_glossary_are_found_once_a_page(collected):
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_deck_has_questions_and_notes_and_leaves_out_what_has_a_star(name):
-    cells = sources.with_outputs(name, note=False).cells
+    cells = sources.with_outputs(name).cells
     made = slides.slides(cells, "Ask this.")
     assert 6 <= len(made) <= 36
     assert made[0].notes[0] == "Ask this." and made[0].kind == "title"

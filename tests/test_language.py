@@ -29,6 +29,13 @@ JAPANESE = Messages(
         "its own numbers twice": "自分の数が 2 回",
         "the numbers of {ranks}": "{ranks}の数",
         "the numbers of {ranks} once": "{ranks}の数が 1 回",
+        "{number} worker": "{number} ワーカー",
+        "requests nothing": "は何も要求していません",
+        "job {job} {problem}": "ジョブ {job} は{problem}",
+        "ended with status {status}": "ステータス {status} で終了しました",
+        "nothing adds them up: {what}": "足し合わせる処理がありません：{what}",
+        "{what} differ on {ranks} from rank 0: are they averaged?": "{ranks}で{what}が異なります。平均しましたか",
+        "the parameters after step {step}": "ステップ {step} の後のパラメーター",
     }
 )
 
@@ -37,22 +44,22 @@ JAPANESE = Messages(
     ("english", "other"),
     [
         ("`x` is 3, but it must be a list", "`x` は 3 ですが、リストでなければなりません"),
-        ("`rank` is a list, but it must be 2", "`rank` は リスト ですが、2でなければなりません"),
+        ("`rank` is a list, but it must be 2", "`rank` はリストですが、2 でなければなりません"),
         ("1 node wait", "1 ノードが待っています"),
         ("2 nodes wait", "2 ノードが待っています"),
         ("The job has ended. 2 nodes wait.", "ジョブが終わりました。2 ノードが待っています。"),
         ("Nobody knows. The job has ended.", "Nobody knows. ジョブが終わりました。"),
         ("the run failed; its output is in a.o1", "実行に失敗しました。出力は a.o1 にあります"),
         ("2 of 3", "3 点中 2"),
-        ("ZeRO on node1", "node1 にZeRO"),
+        ("ZeRO on node1", "node1 に ZeRO"),
         ("two parts of 3", "two parts of 3"),
-        ("ranks 0 and 1 on node1; ranks 2 and 3 on node2", "node1 にランク 0、1; node2 にランク 2、3"),
+        ("ranks 0 and 1 on node1; ranks 2 and 3 on node2", "node1 にランク 0、1；node2 にランク 2、3"),
         ("a part of what the student wrote", "a part of what the student wrote"),
         ("the parameters of the model never change", "the parameters of the model never change"),
         ("2 nodes, which are busy, wait", "2 nodes, which are busy, wait"),
         (
             "`x` is 3, but it must be 2: the loss is not finite",
-            "`x` は 3 ですが、2でなければなりません：損失が有限ではありません",
+            "`x` は 3 ですが、2 でなければなりません。損失が有限ではありません",
         ),
         ("on rank 1, the loss is not finite", "ランク 1 では、損失が有限ではありません"),
         (
@@ -60,6 +67,19 @@ JAPANESE = Messages(
             "損失が有限ではありません（4 ランクのとき、a.py の 3 行目）",
         ),
         ("its own numbers twice, and the numbers of rank once", "自分の数が 2 回、ランクの数が 1 回"),
+        # of several forms, that which leaves the fewest English words
+        (
+            "the parameters after step 2 differ on ranks 1 and 2 from rank 0: are they averaged?",
+            "ランク 1、2 でステップ 2 の後のパラメーターが異なります。平均しましたか",
+        ),
+        (
+            "job 3 ended with status 1; its output is in a.o3",
+            "ジョブ 3 はステータス 1 で終了しました。出力は a.o3 にあります",
+        ),
+        ("`rank` is a list, gloo and 2, but it must be 2", "`rank` はリスト、gloo、2 ですが、2 でなければなりません"),
+        ("0.5 with 1 worker", "0.5 with 1 worker"),  # 0.5 with 1 is no number
+        ("`#PBS -l` requests nothing", "`#PBS -l` は何も要求していません"),
+        ("rank  a list   unknown", "ランク  リスト   unknown"),  # columns of a table
     ],
 )
 def test_a_message_is_translated_with_its_values(english, other):

@@ -75,7 +75,7 @@
                     const arrived = sent && sent[(rank + count - 1) % count] === part;
                     const kind = whole ? "whole" : inside.length > 1 ? "some" : "own";
                     make(svg, "rect", { x, y, width: box, height: 34, rx: 5, class: `part ${kind}${arrived ? " new" : ""}` });
-                    make(svg, "text", { x: x + box / 2, y: y + 22, class: "part-text" }, inside.join(box > 18 * count ? "+" : ""));
+                    make(svg, "text", { x: x + box / 2, y: y + 22, class: `part-text ${kind}` }, inside.join(box > 18 * count ? "+" : ""));
                 });
                 if (sent) {
                     const y = 34 + 44 * sent[rank] + 17, from = x + box + 3;
@@ -95,30 +95,34 @@
 
     function pipelineFigure(figure) {
         const { controls, width, drawing, said } = frame(figure, words.pipeline_alt);
+        const PHONE = 560; // narrower drawings leave out what the sentence below also says
         const label = make(controls, "label", {}, `${words.schedule} `);
         const schedule = make(label, "select");
         for (const name of Object.keys(pipelines)) make(schedule, "option", { value: name }, words[name]);
         schedule.value = "one_forward_one_backward";
         schedule.addEventListener("change", () => draw());
-        const all = pipelines.gpipe, numbers = Object.keys(all).map(Number), counts = Object.keys(all[2]).map(Number);
+        const gpipe = pipelines.gpipe, numbers = Object.keys(gpipe).map(Number), counts = Object.keys(gpipe[2]).map(Number);
         const stages = slider(controls, words.stages, numbers[0], numbers.at(-1), 4, () => draw());
         const micro = slider(controls, words.micro_batches, counts[0], counts.at(-1), 8, () => draw());
 
         function draw() {
             const { rows, end, bubble, held } = pipelines[schedule.value][stages.value][micro.value];
-            const left = 74, row = 40, long = width(560) - left - 76, unit = long / end;
-            const svg = drawing(left + long + 76, 54 + row * rows.length);
+            const all = width(0), phone = all < PHONE, left = 74, right = phone ? 2 : 76;
+            const row = 40, long = all - left - right, unit = long / end, size = phone ? 10 : 15;
+            const svg = drawing(all, (phone ? 80 : 54) + row * rows.length);
             rows.forEach((operations, stage) => {
                 const y = 8 + row * stage;
-                make(svg, "text", { x: 4, y: y + 20, class: "moving-label" }, `${words.stage} ${stage}`);
+                make(svg, "text", { x: 0, y: y + 20, class: "moving-label" }, `${words.stage} ${stage}`);
                 make(svg, "rect", { x: left, y, width: long, height: 32, class: "idle" });
                 for (const [name, begin, until] of operations) {
                     const kind = name[0] === "F" ? "forward" : "backward", x = left + begin * unit, wide = (until - begin) * unit;
                     const box = make(svg, "rect", { x, y, width: wide, height: 32, class: kind });
                     make(box, "title", {}, `${words[kind]} ${name.slice(1)}`);
-                    if (wide > 15) make(svg, "text", { x: x + wide / 2, y: y + 21, class: `${kind}-text` }, name.slice(1));
+                    const number = name.slice(1), style = `font-size: ${size}px`;
+                    if (wide > 0.7 * size * number.length)
+                        make(svg, "text", { x: x + wide / 2, y: y + 21, class: `${kind}-text`, style }, number);
                 }
-                make(svg, "text", { x: left + long + 6, y: y + 20, class: "moving-label" }, fill(words.holds, { held: held[stage] }));
+                if (!phone) make(svg, "text", { x: left + long + 6, y: y + 20, class: "moving-label" }, fill(words.holds, { held: held[stage] }));
             });
             const y = 24 + row * rows.length;
             let x = left;
@@ -127,7 +131,7 @@
                 make(svg, "text", { x: x + 22, y: y + 13, class: "moving-label" }, words[kind]);
                 x += 120;
             }
-            make(svg, "text", { x: left + long, y: y + 13, class: "moving-label moving-end" }, `${words.time} →`);
+            make(svg, "text", { x: left + long, y: y + (phone ? 40 : 13), class: "moving-label moving-end" }, `${words.time} →`);
             said.textContent = `${fill(words.bubble, { bubble, end })} ${words.memory} ` +
                 held.map((count, stage) => `${words.stage} ${stage}: ${count}`).join(", ") + ".";
         }

@@ -15,8 +15,8 @@ class CheckError(OneSentence, ValueError):
 class Criterion:
     """One requirement on a gap's code.
 
-    judge(seen, case, expected) returns None if the code meets it, else a sentence for the student on the mistake.
-    `seen`: the observations of each rank. `expected`: the oracle's values, or None without an oracle.
+    judge(seen, case, expected) returns None if the code meets it, or otherwise a sentence for the student on the
+    mistake. `seen`: the observations of each rank. `expected`: the oracle's values, or None without an oracle.
 
     id: short, stable and unique in its check. Known answers refer to it.
 

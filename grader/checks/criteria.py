@@ -124,7 +124,7 @@ def at_random(parts):
     distance."""
     steps = {int(step) for part in parts for step in numpy.diff(part)}
     if sum(map(len, parts)) >= 8 and len(steps) == 1:
-        how = "split in order" if steps == {1} else f"each rank takes every {ordinal(steps.pop())} image"
+        how = "split in order" if steps == {1} else f"each rank takes one image of every {steps.pop()}"
         return f"the parts are not random ({how}): if the data set is sorted by class, each rank sees different classes"
     return None
 
@@ -205,6 +205,12 @@ def as_large(factor, what="all gradients"):
     return f"{what} are {distinct_digits(factor, 1, 3)[0]} times as large as they should be"
 
 
+def with_factor(sentence, found, right, what="its numbers"):
+    """Return `sentence`, followed by the factor if `found` is a multiple of `right`."""
+    factor = times(found, right)
+    return with_reason(sentence, as_large(factor, what) if factor else "")
+
+
 def shares(found, parts):
     """Return how often each rank's numbers are contained in `found`, if `found` is their sum with weights that are
     multiples of 1 / N; otherwise None.
@@ -221,8 +227,8 @@ def shares(found, parts):
 
 
 def sum_of(found, parts):
-    """Return `found` as a sum of multiples of some parts, such as "2 * `mean` - block.start"; None if it is not such a
-    sum. parts: name -> an array of the shape of `found`."""
+    """Return `found` as a sum of multiples of some parts, such as "2 * `mean` - block.start", or None if it is not such
+    a sum. parts: name -> an array of the shape of `found`."""
     found = numpy.asarray(found, dtype="float64").ravel()
     columns = numpy.stack([numpy.asarray(part, dtype="float64").ravel() for part in parts.values()], axis=1)
     if found.size != len(columns) or found.size <= len(parts) or not numpy.isfinite(found).all():
@@ -267,10 +273,6 @@ def first_few(numbers, count=4):
     """Return a few of `numbers` as text, for a sentence."""
     shown = ", ".join(str(number) for number in numbers[:count])
     return shown + ", ..." * (len(numbers) > count)
-
-
-def ordinal(number):
-    return {1: "", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
 
 
 def ranks(numbers):

@@ -26,8 +26,8 @@ class Counts:
 
 
 def fits(thing, form, same=None):
-    """Return whether `thing`, which may be anything, has a form. same(array, its Array): whether an array's shape is
-    right (default: by `shape`)."""
+    """Return whether `thing`, which may be anything, has a form. same(array, its Array) returns whether an array's
+    shape is right; by default, `shape` decides."""
     same = same or _right_shape
     if isinstance(form, Array):
         return isinstance(thing, numpy.ndarray) and same(thing, form)

@@ -23,7 +23,7 @@ from grader.probes.notebooks import decoded, short, words
 
 PROBES = "grader.probes.notebooks"
 FOLDER = Path(__file__).resolve().parent.parent / "units"
-CALLS = 6  # of a student's function in one check, unless its answer sets another number
+CALLS = 6  # a check calls a student's function so often, unless its answer sets another number
 RECORDED = 7  # sets of calls in recorded.json, from which a student's check draws each of its calls
 TOLERANCE = 3e-6  # relative, for a number that a student's function returns, which may compute in float32
 
@@ -178,8 +178,8 @@ def _computes(seen, case, expected):
 
 
 def _in_a_part(made, found):
-    """Return the sentence of a mistake that explains all values of a part of the results: of the calls that have one
-    word as an argument, or at one place of the lists. "" if there is none.
+    """Return the sentence of a mistake that explains all values of a part of the results. A part is the calls that have
+    one word as an argument, or one place of the lists. Return "" if there is none.
 
     A mistake counts only if it changes no other part. So each of two mistakes in different parts is recognised.
     """
@@ -187,7 +187,7 @@ def _in_a_part(made, found):
         return ""
     values, right = _joined(found), _joined([call.right for call in made])
     mistakes = {sentence: _joined([call.mistakes[sentence] for call in made]) for sentence in made[0].mistakes}
-    for part in _parts(made):
+    for _, part in _parts(made):
         if part.sum() < 2 and numpy.abs(right[part]).max(initial=0) < 100:  # a small number may agree by chance
             continue
         for sentence, wrong in mistakes.items():
@@ -204,31 +204,69 @@ def _joined(values):
 
 
 def _parts(made):
-    """Yield masks of the joined values of all calls: of the calls with one word as an argument, and of the values at
-    one place of lists."""
+    """Yield (a name, a mask of the joined values) for each part of the results: the calls with a certain word as an
+    argument, and the values at each place of lists."""
     given, sizes = [decoded(call.given) for call in made], [numpy.size(call.right) for call in made]
     for name, value in given[0].items():
         if isinstance(value, str):
             for word in dict.fromkeys(one[name] for one in given):
-                yield numpy.repeat([one[name] == word for one in given], sizes)
+                yield f"with {name} = {word!r}", numpy.repeat([one[name] == word for one in given], sizes)
     if all(numpy.ndim(call.right) == 1 for call in made):
         places = numpy.concatenate([numpy.arange(size) for size in sizes])
-        yield from (places == place for place in range(max(sizes)))
+        yield from ((f"in entry {place}, counted from 0", places == place) for place in range(max(sizes)))
 
 
 def _in_general(made, found, unused):
-    """Return what is wrong with the values of all calls, or "". The statement holds for each value."""
-    right = [numpy.asarray(call.right, dtype="float64") for call in made]
-    if all(value.shape == one.shape for value, one in zip(found, right)):
-        values = numpy.concatenate([numpy.ravel(value) for value in found])
-        wanted = numpy.concatenate([one.ravel() for one in right])
-        if (factor := _factor(values, wanted)) is not None:
-            return f"every result is {factor:.6g} times the right one"
-        if wanted.all() and len(set(wanted)) > 1 and _each_alike(values, 1 / wanted):
-            return "every result is the inverse of the right one: swap numerator and denominator"
+    """Return what is wrong with the values of all calls, or of a part of them; or "". The statement holds for each
+    value."""
+    fitting = all(numpy.shape(value) == numpy.shape(call.right) for value, call in zip(found, made))
+    if fitting:
+        values, wanted, arguments = _joined(found), _joined([call.right for call in made]), _numbers_given(made)
+        if relation := _relation(values, wanted, arguments):
+            return relation
     if unused:
         return f"your code does not use `{unused[0]}`"
-    return _where(made, [same(value, one) for value, one in zip(found, right)])
+    for name, part in _parts(made) if fitting else ():
+        if relation := _relation(values[part], wanted[part], {one: given[part] for one, given in arguments.items()}):
+            others_right = numpy.allclose(values[~part], wanted[~part], rtol=TOLERANCE, atol=0)
+            return f"{name}, {relation}{'; all other results are right' if others_right else ''}"
+    return _where(made, [same(value, call.right) for value, call in zip(found, made)])
+
+
+def _numbers_given(made):
+    """Return {argument: its number for each of the joined values} of the arguments that are numbers in all calls."""
+    given, sizes = [decoded(call.given) for call in made], [numpy.size(call.right) for call in made]
+    names = [name for name in given[0] if all(isinstance(one[name], (int, float)) for one in given)]
+    return {name: numpy.repeat([float(one[name]) for one in given], sizes) for name in names}
+
+
+def _relation(values, wanted, arguments):
+    """Return how all values follow from the right ones, in a sentence, or "". arguments: as of `_numbers_given`."""
+    if not numpy.isfinite(values).all() or len(set(wanted)) < 2:
+        return ""
+    if (factor := _factor(values, wanted)) is not None:
+        return f"every result is {factor:.6g} times the right one"
+    if wanted.all() and _each_alike(values, 1 / wanted):
+        return "every result is the inverse of the right one: swap numerator and denominator"
+    for name, given in arguments.items():
+        if given.all() and _each_alike(values, wanted * given):
+            return f"every result is `{name}` times the right one"
+        if given.all() and _each_alike(values, wanted / given):
+            return f"every result is the right one divided by `{name}`"
+    return _difference(values - wanted, arguments)
+
+
+def _difference(differences, arguments):
+    """Return by which multiple of a product of arguments all values are wrong, in a sentence, or ""."""
+    factors = (itertools.combinations_with_replacement(arguments, count) for count in range(1, 5))
+    for chosen in itertools.chain.from_iterable(factors):
+        product = numpy.prod([arguments[name] for name in chosen], axis=0)
+        times = differences / numpy.where(product, product, numpy.nan)
+        number = numpy.rint(times[0]) if numpy.isfinite(times).all() else 0
+        if number and abs(number) <= 100 and numpy.allclose(times, number, rtol=1e-4) and len(set(product)) > 1:
+            amount = " * ".join([*[f"{abs(number):.0f}"] * int(abs(number) != 1), *(f"`{name}`" for name in chosen)])
+            return f"every result is too {'large' if number > 0 else 'small'} by {amount}"
+    return ""
 
 
 def _factor(values, wanted):

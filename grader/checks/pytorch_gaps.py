@@ -46,8 +46,9 @@ def shared_out(seen, case, expected):
     images, ranks = case["images"], len(seen)
     taken = [number for of_rank in seen for number in of_rank["samples"]]
     if missing := sorted(set(range(images)).difference(taken)):
-        others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
-        return f"no rank uses image {missing[0]}{others}: train on all images of the data set"
+        if len(missing) == 1:
+            return f"no rank uses image {missing[0]}: train on all images of the data set"
+        return f"no rank uses image {missing[0]} and {len(missing) - 1} others: train on all images of the data set"
     if len(taken) > images + ranks - 1:
         twice = next(number for number in taken if taken.count(number) > 1)
         owners = [rank for rank, of_rank in enumerate(seen) if twice in of_rank["samples"]]

@@ -260,7 +260,7 @@ def right_queue(asked, case):
 def right_nodes(asked, case):
     wanted, processes = case["wanted"]
     nodes = sum(chunk["count"] for chunk in asked.chunks)
-    if wanted == 1 and "place" in asked.problems:  # for several chunks, the criterion `node_per_chunk` reports it
+    if wanted == 1 and "place" in asked.problems:  # the criterion `node_per_chunk` reports it for several chunks
         return asked.problems["place"]
     if nodes == 1 < wanted:
         return f"the job requests one node, but it needs {wanted}: `select` counts nodes"
@@ -371,7 +371,7 @@ def _criterion(id, title, request, judge):
 
     def judged(seen, case, expected):
         if seen[0]["windows"]:
-            return f"qsub refuses this script, because its lines end with CR LF: {qsub.WINDOWS.format('the script')}"
+            return f"qsub refuses this script: {qsub.WINDOWS}"
         asked = _asked(seen[0], case)
         if request in asked.problems:
             return asked.problems[request]

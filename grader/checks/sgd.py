@@ -191,7 +191,7 @@ def _mistake_of_some(found, right, gradients, *rest):
 
 
 def of_gradient(found, right, start, step, tolerance=1e-6):
-    """Return the ratio of an update to the correct one along its gradient; None if it has another direction. found,
+    """Return the ratio of an update to the correct one along its gradient, or None if it has another direction. found,
     right: the parameters after each update; start: those before; step: the first update in which they differ."""
     trace = [start, start, *right]
     coasting = trace[step + 1] + MOMENTUM * (trace[step + 1] - trace[step])

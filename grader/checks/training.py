@@ -104,8 +104,8 @@ def new_order_every_epoch(why):
 
 def one_big_batch(seen, case, expected, tolerance=criteria.TOLERANCE, factors=lambda step: {}):
     """Judge that after each step the parameters (steps, numbers) equal those of one process that takes all workers'
-    images as one batch. It judges the ranks for which the oracle has values. factors(step): {sentence on a mistake: the
-    resulting length of a step, relative to the right one}."""
+    images as one batch. It judges the ranks for which the oracle has values. factors(step) returns {sentence on a
+    mistake: the resulting length of a step, relative to the right one}."""
     right = expected["right"]
     found = numpy.stack([of_rank["parameters"] for of_rank in seen])[: len(right)]
     problem = criteria.explained_by(found, expected, tolerance)

@@ -1,4 +1,4 @@
-"""Runs at the instructor's. Students receive it: no.
+"""Runs on the instructor's machine. Students receive it: no.
 
 The code for instructors only: release, grading of a class, gradebook and reports. Students receive no folder of this
 name.

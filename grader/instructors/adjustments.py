@@ -12,7 +12,7 @@ from grader.instructors.reports.report_files import ReportError, number
 from grader.instructors.reports.score_tables import said
 from handson.words import counted
 
-WHOLE = "all"  # in commands, the whole grade instead of a unit
+WHOLE = "all"  # in commands, this word selects the whole grade instead of a unit
 
 
 def reports_again(folder):
@@ -161,7 +161,7 @@ def _line(score, row):
 
 
 def _without(score, row):
-    """Return the points without an adjustment that does not count, in words; "" if there is no such gap."""
+    """Return the points without an adjustment that does not count, in words, or "" if there is no such gap."""
     things = [((unit.name, gap.name), gap) for unit in score.units for gap in (*unit.gaps, *unit.others)]
     things += [((unit.name, ""), unit) for unit in score.units] + [(("", ""), score)]
     found = next((thing for where, thing in things if where == (row["unit"], row["gap"])), None)
@@ -242,7 +242,7 @@ def _change(folder, student, unit, gap, change, version, write, say):
 
 
 def _scores(book, student):
-    """Return the Score of a student, or those of a group's members; [] for an unknown name."""
+    """Return the Score of a student, or those of a group's members, or [] for an unknown name."""
     of_class = scores_of(book)
     return [score for score in of_class if score.student == student] or [
         score for score in of_class if score.group == student

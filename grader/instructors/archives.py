@@ -287,8 +287,9 @@ def _parts(name):
 
 
 def _entries(source):
-    """Yield (name, kind, time, written, content) for each entry. time: of the file, or of its archive; written: of the
-    file only, 0 if it is unknown; content(limit) reads up to `limit` bytes, before the next entry."""
+    """Yield (name, kind, time, written, content) for each entry. time: when the file or its archive was written;
+    written: when the file was written, or 0 if this is unknown; content(limit) reads up to `limit` bytes, before the
+    next entry."""
     with _readable():
         if not isinstance(source, Path):
             yield from source.entries()
@@ -307,7 +308,7 @@ def _entries(source):
 
 
 def _other_format(path):
-    """Return the format of an archive that cannot be read here, from its content; None for other files."""
+    """Return the format of an archive that cannot be read here, from its content, or None for other files."""
     with open(path, "rb") as file:
         begin = file.read(8)
     by_name = None if path.name.lower().endswith(SUFFIXES) else UNREADABLE.get(path.suffix.lower())
@@ -316,7 +317,7 @@ def _other_format(path):
 
 @dataclass(frozen=True)
 class Part:
-    """A submission in the folder `folder` of a class's zip. infos: those of its files."""
+    """A submission in the folder `folder` of a class's zip. infos: the ZipInfos of its files."""
 
     archive: zipfile.ZipFile
     folder: str
@@ -423,7 +424,7 @@ def _of_infos(archive, infos, begin=0):
 
 
 def seconds(date_time):
-    """Return a time of a zip in seconds since 1970, on this machine's clock; 0 for an invalid time."""
+    """Return a time of a zip in seconds since 1970, on this machine's clock, or 0 for an invalid time."""
     with contextlib.suppress(ValueError, OverflowError):  # zips can contain a 31st of February
         return datetime(*date_time).timestamp()
     return 0.0

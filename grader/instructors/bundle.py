@@ -21,7 +21,7 @@ FOR_STUDENTS = "for_students"  # the folder with further content for students, m
 LEFT_OUT = {"instructors", "__pycache__", "CHOSEN"}  # files and folders that students do not receive
 # hidden files that students receive, so that a container image does not contain their .venv
 HIDDEN = {".containerignore", ".dockerignore"}
-FOR_TESTS = "# Students do without what follows"  # in requirements.txt
+FOR_TESTS = "# Students do without what follows"  # the line in requirements.txt
 
 
 class BundleError(OneSentence):
@@ -73,7 +73,7 @@ def _for_students(folder):
 
 
 def _of_languages(language, root):
-    """The catalogues of messages for all languages; in another language than English, the pages too."""
+    """Return the catalogues of messages for all languages; in another language than English, the pages too."""
     files = {}
     for folder in (root / "locale").glob("*/"):
         names = [*folder.glob("*.t[ox]*"), *(one for form in MESSAGES for one in (folder / "LC_MESSAGES").glob(form))]

@@ -71,7 +71,7 @@ class Submission:
     """One attempt of a student. The highest attempt counts."""
 
     student: str  # unique, and safe to print: "Jane Doe_12345", "doejane_12345" or "jane"
-    name: str  # for people
+    name: str  # the name that people read
     number: str  # the learning platform's number for the student; "" with plain names
     attempt: int  # counted from 1; the newest attempt has the highest number
     time: float  # when the archive or the files were last written, in seconds since 1970
@@ -699,7 +699,7 @@ def folded(submission, workplace):
 
 
 def digest_of(files):
-    """Return the sha256 of {name: data}, in hex; "" for no files."""
+    """Return the sha256 of {name: data}, in hex, or "" for no files."""
     digest = hashlib.sha256()
     for file, data in sorted(files.items()):
         digest.update(f"{file}\0{len(data)}\0".encode() + data)

@@ -51,8 +51,8 @@ class InZip:
         self.time = self.moment(None).timestamp()
 
     def moment(self, zone):
-        """Return when the newest file was written, on the clock of `zone`; None: of this machine. Zips do not contain
-        the zone."""
+        """Return when the newest file was written, on the clock of `zone`; None means this machine's zone. Zips do not
+        contain the zone."""
         newest = max(info.date_time for info in self.infos)
         with contextlib.suppress(ValueError):  # zips can contain a 31st of February
             return datetime(*newest, tzinfo=zone).astimezone()

@@ -346,7 +346,7 @@ class Gradebook:
         return {(row["student"], row["digest"], row["unit"]): row["version"] for row in rows}
 
     def first_version(self, unit):
-        """Return the version of the checks of the first result of a unit; "" without one."""
+        """Return the version of the checks of the first result of a unit, or "" without one."""
         row = self._one("SELECT version FROM results WHERE unit = ? ORDER BY id LIMIT 1", unit)
         return row["version"] if row else ""
 
@@ -363,8 +363,8 @@ class Gradebook:
 
     def comment(self, student, unit, gap, text, author, digest):
         """Store a comment to a student on a gap, on the whole unit if `gap` is "", or on everything if `unit` is also
-        "". It replaces an earlier comment; an empty text removes it. digest: of the files that it is about. Raises
-        GradebookError."""
+        "". It replaces an earlier comment; an empty text removes it. digest: identifies the files that the comment is
+        about. Raises GradebookError."""
         student, unit, gap, text, author = map(_text, (student, unit, gap, text.strip(), author.strip()))
         if not author:
             raise GradebookError("a comment needs an author")
@@ -384,7 +384,7 @@ class Gradebook:
         return {(row["student"], row["unit"], row["gap"]): dict(row) for row in rows}
 
     def version(self, student=None, unit=None, gap=""):
-        """Return a text that differs after each change: of anything; of anything of a student; or of the files,
+        """Return a text that differs after each change. It covers the whole gradebook; or one student; or the files,
         results, adjustments and comments of one gap, unit ("" for gap) or whole grade ("" for both) of a student."""
         parts = []
         for table in ("submissions", "results", "adjustments", "comments"):

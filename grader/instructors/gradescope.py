@@ -25,7 +25,7 @@ from handson.files import COURSE, add_to_zip, written_aside
 ROOMS = ("datasets", "exercises", "grader", "handson", "jobs", "notebooks", "solutions")
 FILES = ("LICENSE", "build-constraints.txt", "course.toml", "pyproject.toml", "setup_environment.sh")
 LEFT_OUT = {"results", "__pycache__", ".ipynb_checkpoints", ".released"}
-# of the course's own files; the only data set is digits
+# the suffixes of the course's own files; the only data set is digits
 KINDS = {".py", ".sh", ".toml", ".json", ".ipynb", ".html", ".css", ".js", ".md", ".npz", ""}
 LARGEST = 5_000_000  # bytes of one file
 SETUP = """#!/usr/bin/env bash

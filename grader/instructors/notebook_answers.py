@@ -33,7 +33,7 @@ class Chance(random.Random):
 @dataclass(frozen=True)
 class Function:
     """The answer to a gap that is a function's body. inputs(chance): the arguments of one call, by name; right: the
-    correct function; mistakes: {sentence: a function with this mistake}; number: of calls in a check."""
+    correct function; mistakes: {sentence: a function with this mistake}; number: the calls in a check."""
 
     inputs: Callable
     right: Callable

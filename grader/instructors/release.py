@@ -30,7 +30,7 @@ LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints", RELEASED}
 GAP_IN_CELL = re.compile(
     r'^ *### BEGIN SOLUTION (\w+):|^ *raise NotImplementedError\("PUT YOUR CODE: (\w+)"\)', re.MULTILINE
 )
-# of a whole unit, or of a notebook and its scripts, at the end of a notebook; checks of single gaps give no points
+# a notebook ends with this check of a unit, or of the notebook and its scripts; checks of single gaps give no points
 CHECK_IN_CELL = re.compile(
     r'^check\(\s*"(\w+)"((?:,\s*"\w+\.ipynb"(?:,\s*"[\w.]+")*)?)(?:, track="\w+")?,?\s*\)', re.MULTILINE
 )
@@ -52,10 +52,10 @@ def release(solutions, course, check=False, say=print, site=None, language=None)
     Built.
 
     site: the site whose queue and modules job scripts get, and for which they are then checked; by default that of
-    course.toml, otherwise the chosen one. language: that of texts, comments and hints; by default that of course.toml.
-    Raises GapError, SiteError, RulesError and CatalogueError before anything is changed. Files that were changed or
-    added since the last release, and that this release replaces or lacks, are moved into exercises.before-TIME or
-    notebooks.before-TIME; results and the output of jobs stay.
+    course.toml, otherwise the chosen one. language: the language of texts, comments and hints; by default that of
+    course.toml. Raises GapError, SiteError, RulesError and CatalogueError before anything is changed. Files that were
+    changed or added since the last release, and that this release replaces or lacks, are moved into
+    exercises.before-TIME or notebooks.before-TIME; results and the output of jobs stay.
     """
     rules = read(course / FILE.name)
     site = site or rules.site
@@ -115,7 +115,7 @@ def build(solutions, site=None, rules=NONE, language=None):
 
 
 def _translation(language):
-    """A function that translates the text of a source, given its path in solutions/."""
+    """Return a function that translates the text of a source, given its path in solutions/."""
     if language == ENGLISH:
         return lambda text, path: text
     from grader.instructors.translation import catalogues
@@ -176,7 +176,7 @@ def closing_checks(source):
 
 
 def _nbgrader(cell):
-    """Return a cell's metadata in nbgrader's format (version 3); {} for cells without a gap or a check."""
+    """Return a cell's metadata in nbgrader's format (version 3), or {} for cells without a gap or a check."""
     if cell.cell_type != "code":
         return {}
     common = {"schema_version": 3, "task": False}
@@ -301,7 +301,7 @@ def _replace(course, room, files, cloned, say):
 
 
 def _released(folder):
-    """Return {path from the course: sha256} of the files that the last release wrote; {} if it is unknown."""
+    """Return {path from the course: sha256} of the files that the last release wrote, or {} if it is unknown."""
     try:
         lines = [line.split("  ", 1) for line in (folder / RELEASED).read_text().splitlines()]
         return {Path(folder.name, name): digest for digest, name in lines}

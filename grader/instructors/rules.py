@@ -72,15 +72,15 @@ class LatenessOfAll(Lateness):
 class UnitRules(Lateness):
     """The rules of one unit. Times are in UTC."""
 
-    points: Number = None  # of the whole unit; None: the sum over its gaps
-    gaps: Points = field(default_factory=dict)  # of gaps that differ from their checks; 0: without points
+    points: Number = None  # the points of the whole unit; None means the sum over its gaps
+    gaps: Points = field(default_factory=dict)  # gaps whose points differ from their checks; with 0, a gap is ungraded
     groups: dict = field(default_factory=dict)  # name: students; instead of those of the course
-    site: Site = None  # for which job scripts are checked; None: that of the first results, or the chosen one
+    site: Site = None  # job scripts are checked for it; None means that of the first results, or the chosen one
     start: datetime | None = None
     due: datetime | None = None
 
     def days_late(self, handed_in, due):
-        """Return how many days after `due` have begun; 0 if it is in time, or if either time is unknown (None)."""
+        """Return how many days after `due` have begun, or 0 if it is in time, or if either time is unknown (None)."""
         if handed_in is None or due is None or handed_in <= due + timedelta(minutes=self.grace):
             return 0
         return math.ceil((handed_in - due) / DAY)
@@ -118,7 +118,7 @@ class Rules:
     site: Site = None
     language: Language = "en"
     zone: zoneinfo.ZoneInfo | None = None
-    scale: AboveZero = None  # the grade for full points; None: grades are points
+    scale: AboveZero = None  # the grade for full points; with None, grades are points
     passing: Number = None  # the lowest passing grade
     counts: Counts = LAST
     attempts: Attempts = None  # how many count
@@ -135,7 +135,7 @@ class Rules:
         return self.units.get(unit, UnitRules())
 
     def due(self, unit, student=None):
-        """Return the deadline of a unit for this student; None without one."""
+        """Return the deadline of a unit for this student, or None without one."""
         return self._of(student).extensions.get(unit, self.of(unit).due)
 
     def extended(self, unit, student):
@@ -243,8 +243,8 @@ def candidates(rules, unit, student, attempts, untouched=()):
 
 
 def to_grade(rules, attempts, units, untouched=()):
-    """Return what has to be graded: (student, digest, unit) of each attempt that may count in a unit with points.
-    untouched: as for `candidates`. Raises RulesError."""
+    """Return the attempts to grade, as (student, digest, unit): those that may count in a unit with points. untouched:
+    as for `candidates`. Raises RulesError."""
     rules = in_gradebook(rules, attempts)
     return {
         (one.student, one.digest, unit)

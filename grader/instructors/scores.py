@@ -90,7 +90,7 @@ class Unit:
     pending: bool = False  # whether another attempt that may count is ungraded
     ahead: bool = False  # whether its deadline is in the future
     outdated: bool = False  # whether a result that may count is by older checks
-    group: str = ""  # whose attempt it is
+    group: str = ""  # the group that made the attempt
     replaced: tuple = ()  # the members of the group whose work does not count, because another member's does
 
     @cached_property
@@ -163,7 +163,7 @@ class Score:
 
     submission: Submission  # the last one, or an earlier one that counts if the last is refused
     units: tuple = field(repr=False)
-    adjustment: dict | None = None  # of the whole grade
+    adjustment: dict | None = None  # sets the whole grade
     # adjustments for submissions that do not count; they need a decision
     earlier: tuple = field(default=(), repr=False)
     rules: Rules = field(default=NONE, repr=False)
@@ -192,12 +192,12 @@ class Score:
 
     @property
     def handed_in(self):
-        """Return the submission time in UTC; None if it is unknown."""
+        """Return the submission time in UTC, or None if it is unknown."""
         return self.submission.handed_in and datetime.fromisoformat(self.submission.handed_in)
 
     @property
     def refused(self):
-        """Return why the submission, or the one that counts in a unit, could not be read; None if a person has set
+        """Return why the submission, or the one that counts in a unit, could not be read, or None if a person has set
         points."""
         if self.submission.refused:
             return None if self.by_hand else self.submission.refused
@@ -257,7 +257,7 @@ class Score:
 
     @property
     def passed(self):
-        """Return whether the grade passes; None if the course has no passing grade, or the grade is not final."""
+        """Return whether the grade passes, or None if the course has no passing grade, or the grade is not final."""
         final = self.rules.passing is not None and self.complete and not self.so_far
         return round(self.grade, 2) >= self.rules.passing if final else None
 

@@ -83,8 +83,8 @@ class _Known:
     """The course's own code in a file."""
 
     names: frozenset  # compared as they are
-    lines: frozenset  # of exercise and solution
-    runs: frozenset  # of the solution
+    lines: frozenset  # the lines of exercise and solution
+    runs: frozenset  # the runs of lines in the solution
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _words(code):
 
 
 def _text_of(submission, file):
-    """Return the text of a submitted file; "" if it is missing, unreadable or far too long."""
+    """Return the text of a submitted file, or "" if it is missing, unreadable or far too long."""
     try:
         text = exercises.handed_in(file, (submission.path / file).read_bytes()) if submission.path else ""
     except (OSError, TextError):
@@ -243,8 +243,8 @@ def _owners(texts):
 
 
 def _copies(rare, count):
-    """Return sets of the numbers of texts that are nearly equal. rare: {numbers of texts: their common runs}; count: of
-    all texts."""
+    """Return sets of the numbers of texts that are nearly equal. rare: {numbers of texts: their common runs}; count:
+    the number of all texts."""
     shared = np.zeros((count, count), np.int32)  # number of common runs of each pair
     for owners, runs in rare.items():
         shared[np.ix_(owners, owners)] += len(runs)

@@ -98,7 +98,7 @@ class Worksheet:
         # a group and a student can have the same number
         own = [score for score in scores if score.student not in of_moodle]
         by_number = {number: score for score in own for number in _numbers(score) if number}
-        by_student = {score.student: score for score in own}  # such as students whose work a partner has submitted
+        by_student = {score.student: score for score in own}  # includes students whose work a partner has submitted
         return [
             (
                 row,
@@ -278,8 +278,8 @@ def sheets(folder):
 
 def of_one_unit(folder, scores):
     """Return a warning if the worksheet of the whole term in `folder` seems to be that of the only graded unit, because
-    its maximum grade is that of the unit: `moodle.csv` then fits no assignment. Otherwise None. scores: those of the
-    class. Raises WorksheetError."""
+    its maximum grade is that of the unit: `moodle.csv` then fits no assignment. Otherwise None. scores: the Scores of
+    the class. Raises WorksheetError."""
     term, of_units = kept(folder), kept_for_units(folder)
     if not term or not scores or len(of_units) != 1:
         return None
@@ -319,7 +319,7 @@ def _certain(row, people):
 
 
 def _alike(row, people, names):
-    """Return the people to whom this row may belong, by their full name. names: those of all rows without a certain
+    """Return the people to whom this row may belong, by their full name. names: the names in all rows without a certain
     person. A name that occurs twice, or has another e-mail address, identifies nobody."""
     name, mail = alike(_name(row)), _mail(row)
     same = [person for person in people if person.numbers and name in person.names]

@@ -38,7 +38,7 @@ def run_isolated(rank, ranks, works, limits=None):
     """Run independent works: the result of a work that raises an error on all ranks is None, and the remaining works
     still run.
 
-    limits: those of the ranks; with them, each result is [observations, None], or [None, the rank's report of its
+    limits: the Limits of the ranks; with them, each result is [observations, None], or [None, the rank's report of its
     error].
     """
     found, folder = [], Path.cwd()

@@ -84,8 +84,8 @@ def samples(batch, case):
 
 
 def part(whole_set, lengths, worker):
-    """Return the part of a worker (a rank or a device), if a data set is split in order. lengths: of all workers'
-    parts."""
+    """Return the part of a worker (a rank or a device), if a data set is split in order. lengths: the lengths of all
+    workers' parts."""
     return SubDataset(whole_set, sum(lengths[:worker]), sum(lengths[: worker + 1]))
 
 
@@ -270,7 +270,7 @@ class GapInScript:
         )
 
     def run(self, see, begin=lambda names: None, **options):
-        """Run like Script.run. options: of `args`."""
+        """Run like Script.run. options: the attributes of `args`."""
         # values that code of an earlier run may read later, such as the seed
         self.args = copy.copy(self.args)
         vars(self.args).update(options)
@@ -403,7 +403,7 @@ def iterators(rank, ranks, source, case):
     }
     (parts, begun), (_, resumed) = make(seed, 4), make(seed, 5)
     for part, one, its_continuation in zip(parts, begun, resumed):
-        for _ in range(len(part) // case["batchsize"] + 1):  # to a position in the second epoch
+        for _ in range(len(part) // case["batchsize"] + 1):  # takes batches up to a position in the second epoch
             _batch(one)
         snapshot = DictionarySerializer()
         one.serialize(snapshot)
@@ -492,7 +492,7 @@ def updater(rank, ranks, source, case):
         if isinstance(names.updater, updaters.MultiprocessParallelUpdater):
             gpus.extend(names.updater._devices.values())
         reporter, passed = chainer.Reporter(), names.model.predictor.passes
-        reporter.add_observer("main", names.model)  # as Trainer does
+        reporter.add_observer("main", names.model)  # Trainer does the same
         reporter.add_observers("main", names.model.namedlinks(skipself=True))
         for _ in range(case["updates"]):
             before = len(passed)

@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grader.sandbox.rank import StudentMistake
 
-SEND_NOTHING = "recv_", "recv_any_source_", "wait_tensor", "_wrap_tensor_autograd"
+RECEIVE = "recv_", "recv_any_source_"
+SEND_NOTHING = "wait_tensor", "_wrap_tensor_autograd"
 # c10d operators with these words in their names have the result as their first argument
 INPUT_SECOND = "gather", "scatter", "alltoall"
 
@@ -31,21 +32,26 @@ class Collectives(TorchDispatchMode):
         """Context manager that records the calls of torch.distributed inside its block.
 
         Raises StudentMistake if a tensor is changed while it is being sent; with `all_ended`, if a collective is never
-        waited for; and with `all_sent`, if a message is never waited for: gloo cancels a message whose work is dropped,
-        even if an answer to it would arrive.
+        waited for; and with `all_sent`, if a message is never waited for, by its sender or its receiver: gloo cancels a
+        message whose work is dropped, even if an answer to it would arrive.
         """
         with contextlib.ExitStack() as patches:
             for name in ("wait", "is_completed", "get_future"):
                 patches.enter_context(mock.patch.object(dist.Work, name, self._ending(name, getattr(dist.Work, name))))
             patches.enter_context(self)
             yield self
-        names = [name for _, name, *_ in self._in_flight if name != "send"]
+        names = [name for _, name, *_ in self._in_flight if name not in ("send", "receive")]
         if all_ended and names:
             raise StudentMistake(
                 f"your code never waits for the {names[0]} (async_op=True), so its result may not be there yet: call"
                 " `wait()` on the work that it returns"
             )
-        if all_sent and len(self._in_flight) > len(names):
+        if all_sent and any(name == "receive" for _, name, *_ in self._in_flight):
+            raise StudentMistake(
+                "your code never waits for `expect`, so the message may not be there yet: call `wait()` on the handle"
+                " that `expect` returns"
+            )
+        if all_sent and any(name == "send" for _, name, *_ in self._in_flight):
             raise StudentMistake(
                 "your code never waits for `send`, so the message may never leave, or leave with numbers that the"
                 " tensor gets later: call `wait()` on the work that `send` returns"
@@ -67,6 +73,8 @@ class Collectives(TorchDispatchMode):
             return found
         if name == "wait_tensor":
             self.waited.append(args[0])
+        elif name in RECEIVE:
+            self._in_flight.append((dist.Work.unbox(found), "receive", [], []))
         elif name not in SEND_NOTHING:
             self._note(name, args, operator.namespace == "c10d", found)
         return found

@@ -16,6 +16,7 @@ from grader.gaps import TO_DO, parsed
 from grader.probes.names import DEFINITIONS, given_by_a_cell, names_given, needed_by, used_names
 from grader.sandbox.rank import StudentMistake
 from grader.sandbox.rank_stacks import STUDENT
+from handson.words import a_kind
 
 RETURNED = "the value returned"
 SHORT = 40  # characters of a value in a sentence; a longer one, such as a batch of images, is replaced by its type
@@ -64,6 +65,21 @@ class Names(dict):
 
 def _shown(name):
     return name if name == RETURNED else f"`{name}`"
+
+
+def what_is(source, name, value):
+    """Return the type of a name's value, in words; for None, also the call that returned it."""
+    if value is None:
+        with contextlib.suppress(SyntaxError, ValueError):
+            for node in ast.walk(parsed(source["code"])):
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                    if name in [target.id for target in node.targets if isinstance(target, ast.Name)]:
+                        function = node.value.func
+                        called = (
+                            getattr(function, "attr", "") if "(" in ast.unparse(function) else ast.unparse(function)
+                        )
+                        return f"None, the result of `{called[:SHORT]}`"
+    return a_kind(value)
 
 
 class GapCode:

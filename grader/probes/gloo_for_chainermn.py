@@ -28,7 +28,7 @@ def join(rank, ranks, ranks_per_node=None, in_turn=False):
     """
     pytorch_scripts.join(rank, ranks, ranks_per_node, in_turn)
     numpy.random.seed(1000 + rank)
-    MPI.COMM_WORLD = Group(rank, range(ranks))  # for student code that creates a communicator
+    MPI.COMM_WORLD = Group(rank, range(ranks))  # student code may create a communicator from it
     communicator = communicators.CpuCommunicator(MPI.COMM_WORLD)
     communicator.name = "naive"
     for module in (chainermn, communicators):

@@ -234,12 +234,12 @@ def _not_a_number(found):
     elif isinstance(found, dict):
         what = "a dictionary: leave out the keys, and return the number or a list of numbers"
     elif isinstance(found, (list, tuple)) and any(isinstance(row, dict) for row in found):
-        what += " of dictionaries: convert each to a list of numbers"
+        what = f"{what} of dictionaries: convert each to a list of numbers"
     elif (
         isinstance(found, (list, tuple))
         and len({numpy.shape(row) for row in found if isinstance(row, (list, tuple))}) > 1
     ):
-        what += " with rows of different lengths"
+        what = f"{what} with rows of different lengths"
     raise StudentMistake(f"your code must return numbers, but it returns {what}")
 
 

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from grader.probes import whole
+from grader.probes import noted_waits, whole
 from grader.probes.marks import mark, marks, samples_of
 from grader.probes.gap_code import RETURNED, GapCode
 from grader.probes.script import Script, StopScript, causes, only_one, options_of, reported_numbers
@@ -49,12 +49,13 @@ def join(rank, ranks, ranks_per_node=None, in_turn=False):
     and the variables that torchrun sets. in_turn: consecutive ranks are on different nodes."""
     if not dist.is_initialized():  # one group serves all cases that run in these ranks, until a gap fails
         torch.set_num_threads(1)
+        noted_waits.install()
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         dist.init_process_group(
             "gloo", init_method=f"file://{os.getcwd()}/meeting{next(_groups)}", rank=rank, world_size=ranks
         )
     for group in [group for group in dist.distributed_c10d._world.pg_map if group is not dist.group.WORLD]:
-        dist.destroy_process_group(group)  # of an earlier case: each group has threads, whose number the sandbox limits
+        dist.destroy_process_group(group)  # an earlier case's group has threads, whose number is limited
     # torch.manual_seed also stores the caller for GPUs, which takes milliseconds
     torch.default_generator.manual_seed(1000 + rank)
     nodes = -(-ranks // (ranks_per_node or ranks))
@@ -95,7 +96,7 @@ def examples(images, seed):
 
 
 def part(whole, lengths, rank):
-    """Return the part of a rank, if an ImageDataset is split in order. lengths: of all ranks' parts."""
+    """Return the part of a rank, if an ImageDataset is split in order. lengths: the lengths of all ranks' parts."""
     begin, end = sum(lengths[:rank]), sum(lengths[: rank + 1])
     return ImageDataset(whole.images[begin:end], whole.labels[begin:end], whole.name, whole.path, whole.classes)
 
@@ -227,7 +228,7 @@ class GapInScript:
         )
 
     def run(self, see, **options):
-        """Run like Script.run. options: of `args`."""
+        """Run like Script.run. options: the attributes of `args`."""
         vars(self.args).update(options)
         with precision(self.dtype):
             self.script.run(see, *self.arguments)

@@ -17,7 +17,8 @@ from grader.probes import stand_in
 from handson.pbs import command_options, directives, qsub, resources
 from handson.pbs.pbs_errors import PBSError
 
-LOOKS_LIKE_ONE = re.compile(r"\s*#+\s*(PBS|SBATCH)(\s*-\S|\s+[a-z]\s)", re.IGNORECASE)  # to a directive
+# finds lines that look like a directive
+LOOKS_LIKE_ONE = re.compile(r"\s*#+\s*(PBS|SBATCH)(\s*-\S|\s+[a-z]\s)", re.IGNORECASE)
 BLANKS = (" ", "\t")
 MOST, MOST_SLOTS = 500, 5000  # directives, or started programs; lines of the node file
 PATIENCE = 2000  # milliseconds for processes that a script leaves in the background
@@ -93,7 +94,8 @@ def _furnish(folder, file, text, program):
         command = shlex.join([sys.executable, "-IS", stand_in.__file__, str(folder / "notes"), name])
         (folder / "bin" / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (folder / "bin" / name).chmod(0o755)
-    instead = f"import os, sys\nos.execv({str(folder / 'bin/python')!r}, ['python', *sys.argv])\n"  # for any Python
+    # replaces any Python that the script names
+    instead = f"import os, sys\nos.execv({str(folder / 'bin/python')!r}, ['python', *sys.argv])\n"
     for track in ("pytorch", "chainer"):
         (folder / "work" / track / program).write_text(instead)
     (folder / "work" / file).write_text(text)

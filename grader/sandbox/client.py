@@ -27,13 +27,15 @@ class SandboxFault(Exception):
 
 @dataclass
 class RankOutcome:
-    """How one rank ended. `status` is None when it returned `observations`, else one of grader.verdict's statuses."""
+    """How one rank ended. `status` is None if it returned `observations`, or otherwise one of grader.verdict's
+    statuses."""
 
     status: str | None
     observations: object = None
-    message: str = ""  # what went wrong, in a sentence
-    line: int | None = None  # of the student's file
+    message: str = ""  # the problem, in a sentence
+    line: int | None = None  # the line of the student's file
     waiting: str = ""  # the collective in which it waits
+    waits_for: list | None = None  # the message or collective for which it waits, as rank_waits.read returns it
     output: str = ""
 
 

@@ -19,10 +19,10 @@ class SandboxError(RuntimeError):
 class _State:
     """The state of the sandbox that this process has prepared, or that contains it."""
 
-    user = None  # the user in the sandbox; None: not prepared
+    user = None  # the user in the sandbox; None if none is prepared
     # the two ends of a pipe; the writing end is open while the process that prepared it lives
     parent_lives = life = None
-    others = None  # threads outside the sandbox that the kernel counts with those inside; None: unknown
+    others = None  # threads outside the sandbox that the kernel counts with those inside; None if unknown
     address_space = 0  # bytes of address space when the sandbox was entered
 
 
@@ -125,7 +125,7 @@ def limit_rank(allowed, peers=()):
     peers: the numbers of other ranks, which it may not end. Raises SandboxError."""
     try:
         space = limits.address_space()
-    except FileNotFoundError:  # in a sandbox without /proc
+    except FileNotFoundError:  # the sandbox has no /proc
         space = _State.address_space
     others = limits.threads_of_user() if _State.others is None else _State.others
     with _failures("made for a rank"):

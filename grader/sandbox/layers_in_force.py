@@ -45,7 +45,7 @@ def strong():
 
 
 def missing():
-    """Return a sentence on why the sandbox is not strong; "" if it is."""
+    """Return a sentence on why the sandbox is not strong, or "" if it is."""
     if strong():
         return ""
     refused = {layer.why_not for layer in layers() if not layer.in_force and layer.strength == "strong"}

@@ -21,19 +21,19 @@ class Limits:
     then SIGKILL; at the other limits system calls fail."""
 
     cpu_seconds: float = 60
-    # of a whole run, without the time in which other programs had its cores; the watcher enforces it
+    # limit of a whole run, without the time in which other programs used its cores; the watcher enforces it
     wall_seconds: float = 120
-    waiting_seconds: float = 60  # of a whole run in which no process computes; the watcher enforces it
+    waiting_seconds: float = 60  # the time of a run in which no process computes; the watcher enforces it
     # address space that a process may add to its initial one; also the memory of a control group
     memory_bytes: int = 4096 * MIB
     # multiple of memory_bytes that all processes of a run may have in memory; the watcher enforces it
     memory_together: int = 2
-    # of a whole run in which no process computes, after which the ranks count as deadlocked
+    # the ranks count as deadlocked if no process has computed for this time
     still_seconds: float = 2.0
     processes: int = 128  # processes and threads of all ranks together
     open_files: int = 256
-    file_bytes: int = 64 * MIB  # of one file
-    tmp_bytes: int = 256 * MIB  # of all files in the workplace, /tmp and /dev/shm together
+    file_bytes: int = 64 * MIB  # the largest size of one file
+    tmp_bytes: int = 256 * MIB  # the size of all files in the workplace, /tmp and /dev/shm together
 
 
 @dataclass(frozen=True)

@@ -202,5 +202,5 @@ def _own_proc():
     os.mkdir("/proc")
     try:
         kernel.mount("proc", "/proc", "proc", kernel.NO_SETUID | kernel.NO_DEVICES | kernel.NO_PROGRAMS, "hidepid=2")
-    except PermissionError:  # in containers that hide parts of /proc
+    except PermissionError:  # some containers hide parts of /proc
         pass

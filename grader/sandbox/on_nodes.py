@@ -16,10 +16,11 @@ ENDING = 60  # seconds for the nodes to end, on a busy machine
 
 
 class Nodes:
-    """Context manager with virtual nodes. `address`: of the first one. Raises SandboxFault."""
+    """Context manager with virtual nodes. `address` is the first node's address. Raises SandboxFault."""
 
     def __init__(self, count, rate, libraries=()):
-        """rate: of each node's network, such as "100mbit"; libraries: modules that are loaded before ranks start."""
+        """rate: the rate of each node's network, such as "100mbit"; libraries: modules that are loaded before ranks
+        start."""
         self.nodes = {f"node{number}": {} for number in range(1, count + 1)}
         self.rate, self.libraries = rate, libraries
         self.address = virtual_nodes.addresses(self.nodes)["node1"]

@@ -109,7 +109,7 @@ def read(connection):
 
 
 def _exactly(connection, count, begin=b""):
-    """Return `begin` and the next `count` bytes; None if the stream ends before that."""
+    """Return `begin` and the next `count` bytes, or None if the stream ends before that."""
     data = bytearray(len(begin) + count)
     data[: len(begin)] = begin
     left = memoryview(data)[len(begin) :]

@@ -1,5 +1,6 @@
 """One rank: a process that runs a student's code. It calls a probe and sends the observations to the watcher."""
 
+import contextlib
 import faulthandler
 import importlib
 import os
@@ -8,7 +9,7 @@ import signal
 import sys
 import traceback
 
-from grader.sandbox import protocol
+from grader.sandbox import failing_line, protocol, rank_waits
 from grader.sandbox.confine import limit_rank
 from grader.sandbox.limits import clean_environment, close_other_files
 from grader.sandbox.rank_stacks import STUDENT
@@ -36,6 +37,7 @@ REASONS = {  # words of PyTorch's errors -> the reason, which these do not name
         "a gradient that backward returns must have the shape of the argument that forward got"
     ),
 }
+IN_CALLBACK = re.compile(rf"^  {STUDENT}[^(\n]*\((\d{{1,6}})\): ", re.MULTILINE)
 LONGEST_LINE = 300  # characters of an error's message
 
 
@@ -56,11 +58,12 @@ class MissingInCase(Exception):
     """Raised if a probe requests a key that its case does not have: an error of the course, not of the student."""
 
 
-def be_rank(number, work, limits, channel, output, stack):
+def be_rank(number, work, limits, channel, output, stack, waits):
     """Run the probe of `work`, send its observations or its error, and wait until the watcher kills this process. Never
     returns."""
     try:
         _prepare(limits, work["ranks"], channel, output, stack)
+        rank_waits.use(waits)
     except BaseException as error:  # an error of the grader, not of the student
         channel.sendall(b"?" + describe(error).encode())
         os._exit(1)
@@ -128,13 +131,18 @@ def no_thread(text, limits):
 
 def _words(error):
     """Return the same as `describe`, but without the exception class for the course's own messages, and without the
-    source location for text that is not Python, and with the reason for an error in REASONS."""
+    source location for text that is not Python, and with the reason for an error in REASONS, or else with the values in
+    the expression that failed."""
     if isinstance(error, SyntaxError) and str(error.filename).startswith(STUDENT):
         return f"{type(error).__name__}: {error.msg}" + (f", in `{error.text.strip()[:200]}`" if error.text else "")
     if isinstance(error, OneSentence):
         return describe(error).partition(": ")[2]
-    reason = next((reason for words, reason in REASONS.items() if words in str(error)), "")
-    return describe(error) + (reason and f": {reason}")
+    text = failing_line.without_dump(describe(error))
+    reason = next((reason for words, reason in REASONS.items() if words in text), "")
+    if not reason and not isinstance(error, (NameError, ImportError, SyntaxError)):
+        with contextlib.suppress(Exception):  # a student's object may raise anything when it is looked at
+            reason = failing_line.values(error)
+    return f"{text}: {reason}" if reason else text
 
 
 def describe(error):
@@ -149,4 +157,7 @@ def _line(error):
     if isinstance(error, SyntaxError) and str(error.filename).startswith(STUDENT):
         return error.lineno
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(STUDENT)]
-    return lines[-1] if lines else None
+    if lines:
+        return lines[-1]
+    in_callback = IN_CALLBACK.search(str(error))  # a future's callback, whose traceback is only a text
+    return int(in_callback[1]) if in_callback else None

@@ -27,7 +27,7 @@ DENIED = {
     "pidfd_getfd": (438, 438),
     "move_pages": (279, 239),
     "migrate_pages": (256, 238),
-    "setrlimit": (160, 164),  # of itself: the kernel kills at a limit, which would look like a kill by the machine
+    "setrlimit": (160, 164),  # at its own limit, a rank would be killed by the kernel, as if by the machine
     # mounts and namespaces
     "mount": (165, 40),
     "umount2": (166, 39),
@@ -148,7 +148,7 @@ def filter_for(architecture, protected=()):
     # the signal to the parent, when the new process ends
     last_signal = [_instruction(AND, 0xFF), *_jumps((0, signal.SIGCHLD), [_return(ALLOW)]), _fail(errno.EPERM)]
     code += _when(CLONE[own], [_load(ARGUMENT), _jump(ANY_OF, NEW_NAMESPACES, 0, 1), _fail(errno.EPERM), *last_signal])
-    # the process, and both halves of a pointer to new limits; 0: itself, none
+    # the process (0 for itself), and both halves of a pointer to new limits (0 for none)
     parts = (ARGUMENT, ARGUMENT + 16, ARGUMENT + 20)
     code += _when(
         PRLIMIT[own], [step for part in parts for step in (_load(part), _jump(EQUAL, 0, 1, 0), _fail(errno.EPERM))]

@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 
-from grader.sandbox import protocol, rank_stacks
+from grader.sandbox import protocol, rank_stacks, rank_waits
 from grader.sandbox.confine import enter, prepare
 from grader.sandbox.limits import BUSY, Confinement, Limits
 from grader.sandbox.rank import be_rank, no_thread
@@ -31,7 +31,7 @@ TICK = 0.1
 LONGEST_LOOK = 1.0  # seconds between two checks that count at most: this process may have been stopped
 ENDING = 60  # seconds for killed processes to end
 OUT_OF_TIME = "your code was still running at the time limit: does a loop never end?"
-WAITS = "your code waits for something that never happens"  # for a wait outside collectives
+WAITS = "your code waits for something that never happens"  # reports a wait outside collectives
 FLOOD = 50 << 20  # bytes that ranks may print
 LONGEST_ANSWER = 4 << 20  # bytes that a rank may send
 STATUSES = [FAILED, ERROR, OUT_OF_MEMORY, DEADLOCK, GRADER_FAULT]  # the statuses that a rank may report itself
@@ -47,6 +47,7 @@ class _Rank:
         self.channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self.output, self.output_end = os.pipe()
         self.stack, self.stack_end = os.pipe()
+        self.waits = rank_waits.shared_memory()
         self.pid = self.status = self.answer = None
         self.received, self.printed, self.frames = bytearray(), Kept(), bytearray()
 
@@ -151,7 +152,7 @@ def _be_init(work, limits, ranks, control):
             pid = os.fork()
             if pid == 0:
                 control.close()
-                be_rank(rank.number, work, limits, rank.theirs, rank.output_end, rank.stack_end)
+                be_rank(rank.number, work, limits, rank.theirs, rank.output_end, rank.stack_end, rank.waits)
             pids[pid] = rank.number
         for rank in ranks:
             rank.close_theirs()
@@ -369,6 +370,7 @@ def _outcome(rank, why, limits):
     if answer:
         return outcome | {"status": ERROR, "message": "what came back from it can't be used: it is of another kind"}
     waiting, line = rank_stacks.where(rank.frames.decode(errors="replace"))
+    waits_for = rank_waits.read(rank.waits)
     if rank.status == -signal.SIGXCPU:
         return outcome | {"status": TIMEOUT, "message": OUT_OF_TIME, "line": line}
     if why == OUT_OF_MEMORY:
@@ -390,11 +392,12 @@ def _outcome(rank, why, limits):
             return outcome | {"status": KILLED, "message": sentence}
         why = ABORTED if rank.status == -signal.SIGABRT else ""
         return outcome | {"status": KILLED, "message": f"the process {how} before your code had finished{why}"}
-    if why == DEADLOCK and waiting:
+    if why == DEADLOCK and (waiting or waits_for):
         return outcome | {
             "status": DEADLOCK,
-            "message": f"your code waits in {waiting}",
+            "message": f"your code waits in {waiting}" if waiting else WAITS,
             "waiting": waiting,
+            "waits_for": waits_for,
             "line": line,
         }
     if why == DEADLOCK:

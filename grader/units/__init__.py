@@ -1,5 +1,5 @@
-"""Runs as grader/checks; probes/ beside student code. Students receive it: yes, but for the folders called instructors.
+"""Runs like grader/checks, and probes/ next to student code. Students receive it: yes, without the folders instructors.
 
-The units: a folder for each, which says what is checked in solutions/NN_topic. grader/course.py finds them by their
+Each unit has a folder with the checks of the gaps in solutions/NN_topic. grader/course.py finds the units by their
 names.
 """

@@ -25,9 +25,9 @@ GONE = ("hierarchical", "two_dimensional", "single_node")  # removed in Chainer 
 def create_communicator(communicator_name="hierarchical", mpi_comm=None, allreduce_grad_dtype=None):
     """Return the communicator for a name of the lecture. If another one replaces it, rank 0 prints a line.
 
-    mpi_comm: an mpi4py communicator; None: all ranks. allreduce_grad_dtype: None, "float16" or "float32", the data type
-    in which gradients are sent. The result's ``name`` is that of the actual communicator. From now on, all ranks end
-    together (``all_ranks``). Raises TrackError for an unknown name or type.
+    mpi_comm: an mpi4py communicator, or None for all ranks. allreduce_grad_dtype: None, "float16" or "float32", the
+    data type in which gradients are sent. The result's ``name`` is that of the actual communicator. From now on, all
+    ranks end together (``all_ranks``). Raises TrackError for an unknown name or type.
     """
     mpi_comm = MPI.COMM_WORLD if mpi_comm is None else mpi_comm
     all_ranks.install()

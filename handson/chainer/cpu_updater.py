@@ -39,14 +39,14 @@ class MultiprocessParallelUpdater(StandardUpdater):
     update after a worker has failed.
     """
 
-    step_limit = None  # seconds that a worker may take for one step before it counts as hanging; None: --patience
+    step_limit = None  # seconds after which a worker counts as hanging in a step; None means the value of --patience
 
     def __init__(self, iterators, optimizer, converter=convert.concat_examples, devices=None, auto_new_epoch=True):
         self._devices = _read_devices(devices)
         _check_iterators(iterators, self._devices)
         _divide_step(optimizer, len(self._devices))
         super().__init__(iterators[0], optimizer, converter=converter, auto_new_epoch=auto_new_epoch)
-        self._others = dict(zip(list(self._devices)[1:], iterators[1:]))  # name -> iterator, of all devices except main
+        self._others = dict(zip(list(self._devices)[1:], iterators[1:]))  # all devices except main
         self._workers = None  # WorkerHandles in the order of _others, after the start
         self._finalized = False
 
@@ -143,7 +143,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
     def _initialize_parameters(self, model):
         """Initialise parameters whose shapes depend on the first input, with a sample of the main iterator."""
         if any(parameter.array is None for parameter in model.params()):
-            # in test mode, so that only shapes and initial values change
+            # test mode ensures that only shapes and initial values change
             with chainer.using_config("train", False), chainer.no_backprop_mode(), worker.unheard_reports(model):
                 worker.compute_loss(model, self.converter, [self.get_iterator("main").dataset[0]])
 

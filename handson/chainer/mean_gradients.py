@@ -21,9 +21,9 @@ POLL = 0.001  # seconds between two polls of an all-reduce in flight
 class MeanGradients:
     """Average the gradients of a model: call ``all_reduce()``, or ``start()`` and later ``wait()``.
 
-    dtype: the type in which the gradients are sent and summed; None: their own type. The division uses the parameters'
-    own type. With float16, a sum above 65,504 becomes infinite, as with Chainer's pure_nccl. zero_fill: whether a
-    missing gradient counts as zeros.
+    dtype: the type in which the gradients are sent and summed, or None for their own type. The division uses the
+    parameters' own type. With float16, a sum above 65,504 becomes infinite, as with Chainer's pure_nccl. zero_fill:
+    whether a missing gradient counts as zeros.
     """
 
     def __init__(self, mpi_comm, model, zero_fill, dtype=None):

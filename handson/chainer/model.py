@@ -59,7 +59,7 @@ class ResNet50(ResNet50Layers):
 
     def __init__(self, classes=10):
         super().__init__(pretrained_model=None)
-        del self.fc6  # for the 1,000 classes of ImageNet
+        del self.fc6  # this layer has the 1,000 classes of ImageNet
         with self.init_scope():
             self.fc6 = L.Linear(2048, classes)
 

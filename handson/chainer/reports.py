@@ -31,9 +31,9 @@ class TimedEvaluator(Evaluator):
 def add_reports(trainer, evaluator, comm=None):
     """Make a trainer evaluate after each epoch; rank 0 keeps a log, prints the lecture's table, and writes snapshots.
 
-    comm: of a multi-node run, in which all ranks evaluate. A snapshot is `snapshot_epoch_<n>` in the output folder,
-    written under another name and renamed. A terminal also shows the progress. Raises TrackError on all ranks if the
-    option --double-buffering would have no effect.
+    comm: the communicator of a multi-node run, in which all ranks evaluate. A snapshot is `snapshot_epoch_<n>` in the
+    output folder, written under another name and renamed. A terminal also shows the progress. Raises TrackError on all
+    ranks if the option --double-buffering would have no effect.
     """
     _note_progress(trainer.updater, comm)
     if comm is not None:
@@ -51,7 +51,7 @@ def add_reports(trainer, evaluator, comm=None):
 def _note_progress(updater, comm):
     """Make each update record the run's progress, and compare the ranks of `comm`, if there is one."""
     update, optimizer = updater.update, updater.get_optimizer("main")
-    # with double buffering, another thread uses the communicator
+    # with double buffering, a second thread uses the communicator
     comparable = comm is not None and not isinstance(optimizer, _DoubleBufferingOptimizer)
 
     def noted():

@@ -88,7 +88,7 @@ def parse(description):
 
 
 def announce(comm, args, devices):
-    """Print the first lines of a run on rank 0. devices: in words."""
+    """Print the first lines of a run on rank 0. devices: the names of the devices."""
     if comm.rank == 0:
         print(f"Num process (COMM_WORLD): {comm.size}\nUsing {devices}\nUsing {comm.name} communicator")
         print(f"Num unit: {args.unit}\nNum Minibatch-size: {args.batchsize}\nNum epoch: {args.epoch}", flush=True)

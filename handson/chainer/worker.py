@@ -17,7 +17,7 @@ from handson.profiling import recording
 from handson.training import progress, virtual_gpus
 from handson.training.worker_processes import end_with_parent
 
-SUM = "sum of gradients"  # its name in a recording; in a worker it includes waiting until main has used the gradients
+SUM = "sum of gradients"  # the name in a recording; in a worker it includes waiting until main has used the gradients
 
 
 def parameters(model):
@@ -60,7 +60,7 @@ def work(index, gpu, pipe, ends_of_main, note, model, converter, iterator, param
 
     Every answer is (result, failure); failure is None or (what happened, its traceback).
     """
-    # inherited by fork; workers would not notice the end of main while one of them is open
+    # workers inherit these by fork, and would not notice the end of main while one of them is open
     for end in ends_of_main:
         end.close()
     end_with_parent()

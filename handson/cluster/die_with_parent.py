@@ -23,7 +23,7 @@ def tie(pid, folder):
     except ProcessLookupError:
         os._exit(1)
     threading.Thread(target=_wait, args=(other, folder), daemon=True).start()
-    os.register_at_fork(after_in_child=linux.end_with_parent)  # for the schedulers, which the controller forks
+    os.register_at_fork(after_in_child=linux.end_with_parent)  # the controller forks the schedulers
 
 
 def _wait(other, folder):

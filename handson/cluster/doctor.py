@@ -38,7 +38,7 @@ MPIS = (  # name, what its version text contains, family: an mpiexec works with 
     ("MPICH", r"MPICH|HYDRA", "hydra"),
     ("Slurm's wrapper", r"mpiexec\.slurm", "slurm"),
 )
-# in one write
+# each rank writes its line at once, so that lines do not mix
 RANK = "import os; from mpi4py import MPI; os.write(1, b'rank %d %d\\n' % (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size))"
 HOST = """
 import array, fcntl, json, socket, struct
@@ -225,7 +225,7 @@ def packages():
 
 
 def untested(torch):
-    """Return a remark on a version of torch that the course was not tested with, such as "2.4.1+cu124"; None for a
+    """Return a remark on a version of torch that the course was not tested with, such as "2.4.1+cu124", or None for a
     tested version."""
     oldest, newest = (".".join(map(str, version)) for version in TORCHES)
     version = tuple(map(int, re.findall(r"[0-9]+", torch)[:2]))
@@ -356,7 +356,7 @@ def variables():
 
 
 def start_here():
-    # in a job, mpiexec would use the job's nodes
+    # inside a job, mpiexec would use the job's nodes
     no_job = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "SLURM"))}
     status, out, errors = ask("mpiexec", "-n", "2", sys.executable, "-c", RANK, env=no_job)
     sizes = re.findall(r"rank (\d+) (\d+)", out)

@@ -22,7 +22,7 @@ from handson.words import counted
 
 # the folder in jobs/ipyparallel, and ipyparallel's class
 PBS, SLURM = ("pbs", "PBSEngineSetLauncher"), ("slurm", "SlurmEngineSetLauncher")
-LAUNCHERS = {"embedded": PBS, "pbs": PBS, "slurm": SLURM}  # by the site's batch system
+LAUNCHERS = {"embedded": PBS, "pbs": PBS, "slurm": SLURM}  # the site's batch system -> launcher
 WALLTIME = "02:00:00"
 LONGEST = 98  # bytes of a socket's path without its port: Linux allows 107
 CONTROLLER = 60  # seconds in which it must start, on a busy machine
@@ -42,11 +42,12 @@ def start(
     """Write the profile for a site (default: the chosen one), start a controller here and a job with `engines` engines,
     and wait for them. Return (Cluster, Client).
 
-    nodes: the job's number of nodes; by default as few as have enough cores. walltime: of the job, HH:MM:SS. wait:
-    seconds that the job may wait and start. config: ipyparallel settings in addition to the profile's. folder: of the
-    profile, instead of the one with its name. Raises ClusterError, after ending everything that was started.
+    nodes: the job's number of nodes; by default as few as have enough cores. walltime: the longest time of the job, as
+    HH:MM:SS. wait: seconds that the job may wait and start. config: ipyparallel settings in addition to the profile's.
+    folder: the profile's folder, instead of the folder with its name. Raises ClusterError, after ending everything that
+    was started.
     """
-    os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
+    os.environ.update(follow.environment())  # puts qsub on PATH, here and in the job
     here = sites.read(site) if site else sites.load()
     from IPython.paths import get_ipython_dir
 
@@ -68,7 +69,7 @@ def start(
     if here.batch == "embedded":
         if len(bytes(folder / SOCKET)) < LONGEST:
             _connect_by_files(cluster, folder)
-        else:  # which virtual nodes cannot reach
+        else:  # virtual nodes cannot reach this address
             cluster.controller_ip = "127.0.0.1"
     try:
         cluster.start_controller_sync()
@@ -110,7 +111,7 @@ def _name_sockets(folder):
 
 
 def _written(file):
-    """Return the content of a JSON file; None if it does not exist yet, or is incomplete."""
+    """Return the content of a JSON file, or None if it does not exist yet, or is incomplete."""
     with suppress(FileNotFoundError, json.JSONDecodeError):
         return json.loads(file.read_text())
 

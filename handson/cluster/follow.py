@@ -17,9 +17,10 @@ from pathlib import Path
 from handson import linux
 from handson.errors import OneSentence
 from handson.ipython import in_notebook
-from handson.language import translated
+from handson.language import marked, translated
 from handson.pbs import command, jobs, scheduler
 from handson.pbs.pbs_errors import PBSError
+from handson.words import counted
 
 LIMIT = 3600  # seconds to wait for a job by default
 PATIENCE = 60  # seconds for a batch system to answer
@@ -47,7 +48,7 @@ class JobFailed(OneSentence, RuntimeError):
 class Job:
     """The report of a batch system on a job."""
 
-    waits: str = ""  # where and why, while it waits
+    waits: str = ""  # the reason why it waits, and the place
     over: bool = False
     problem: str = ""  # how it ended, if not well
     output: str | None = None  # the file that has its output, or will have it
@@ -179,7 +180,7 @@ def _follow(job_id, output, say, limit):
                     scheduler.ensure()
             time.sleep(0.1 if system == "embedded" else 1)
     if job.problem:
-        raise JobFailed(f"job {job_id} {job.problem}" + (f"; its output is in {path}" if path else ""))
+        raise JobFailed(marked(f"job {job_id} {job.problem}") + (f"; its output is in {path}" if path else ""))
 
 
 def _ending(job_id):
@@ -212,8 +213,8 @@ def _busy():
         running, cores = linux.running(), len(os.sched_getaffinity(0))
         if running > linux.BUSY * cores:
             return (
-                f"; this machine is busy ({running} processes want {cores} core{'s' * (cores > 1)}), so that everything"
-                " takes longer"
+                f"; this machine is busy ({running} processes want {counted(cores, 'core')}), so that everything takes"
+                " longer"
             )
     return ""
 
@@ -246,7 +247,7 @@ def _embedded(job_id):
         "H": ("it is held, or it waits for another job"),
         "W": "its start time is later",
     }.get(job["state"])
-    waits = f"queue {job['queue']}: {why}" if why and job["state"] in "QHW" else ""
+    waits = marked(f"queue {job['queue']}: {why}") if why and job["state"] in "QHW" else ""
     over = job["state"] == "F"
     return Job(waits, over, _problem(job["exit_status"]) if over else "", job["output_path"])
 
@@ -258,7 +259,7 @@ def _pbs(job_id):
         return None
     facts = dict(re.findall(r"^ +(\w+) = (.*)$", text.replace("\n\t", ""), re.MULTILINE))
     state, why = facts["job_state"], _plainly(facts.get("comment", ""))
-    waits = f"queue {facts['queue']}: {why}" if why and state in "QHW" else ""
+    waits = marked(f"queue {facts['queue']}: {why}") if why and state in "QHW" else ""
     over = state in "FXC"
     path = facts.get("Error_Path" if facts.get("Join_Path") == "eo" else "Output_Path", "").partition(":")[2]
     return Job(waits, over, _problem(facts.get("Exit_status")) if over else "", path or None)
@@ -271,7 +272,9 @@ def _slurm(job_id):
     facts = dict(re.findall(r"(?:^| )([A-Z][\w/:]*)=(.*?)(?= [A-Z][\w/:]*=| *$)", text.splitlines()[0]))
     state = facts["JobState"]
     waits = (
-        f"partition {facts['Partition']}: {facts['Reason']}" if state == "PENDING" and facts["Reason"] != "None" else ""
+        marked(f"partition {facts['Partition']}: {facts['Reason']}")
+        if state == "PENDING" and facts["Reason"] != "None"
+        else ""
     )
     over = state not in (
         "PENDING",
@@ -309,7 +312,7 @@ def _plainly(comment):
 
 
 def _problem(status):
-    """Return the meaning of the status of an ended job, as half a sentence; "" if it ended well."""
+    """Return the meaning of the status of an ended job, as half a sentence, or "" if it ended well."""
     if status is None:
         return "was deleted before it ran"
     status = int(status)
@@ -324,7 +327,7 @@ def _problem(status):
 
 
 def _tell(*words):
-    """Return the output of a command of a batch system; "" if the system has forgotten the job. Raises TimeoutError
+    """Return the output of a command of a batch system, or "" if the system has forgotten the job. Raises TimeoutError
     with its message if it does not answer."""
     try:
         done = subprocess.run(words, env=environment(), text=True, capture_output=True, timeout=PATIENCE)

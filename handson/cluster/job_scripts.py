@@ -13,9 +13,9 @@ from pathlib import Path
 from handson.cluster import site as sites
 from handson.cluster.site import SiteError
 from handson.files import written_aside
-from handson.language import speak
+from handson.language import marked, speak, translated
 from handson.pbs import store
-from handson.words import counted
+from handson.words import counted, ljust
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
 BEGIN, END = "# For the site {} (python -m handson site use)\n", "# Up to here it is for the site\n"
@@ -55,7 +55,7 @@ def _directive(line, site):
         return f"#PBS -q {site.queue}\n"
     if option.startswith("PBS -W group_list="):
         return f"#PBS -W group_list={site.group}\n" if site.group else f"##{option}"
-    if option.startswith("SBATCH --partition="):  # of jobs/ipyparallel/slurm
+    if option.startswith("SBATCH --partition="):  # the job scripts in jobs/ipyparallel/slurm have it
         return f"#SBATCH --partition={site.queue}\n"
     if option.startswith("SBATCH --account="):
         return f"#SBATCH --account={site.group}\n" if site.group else f"##{option}"
@@ -157,20 +157,24 @@ def _replace(path, text):
 def show(name=None, say=speak):
     """Print the requirements of job scripts at the site `name` (default: the chosen one), and the site's resources."""
     site = sites.for_exercises(name or sites.chosen())
-    facts = {
-        "queue": f"#PBS -q {site.queue}",
-        "group": (
-            f"#PBS -W group_list={site.group}"
-            + f"    (Slurm: sbatch -A {site.group} or qsub -A {site.group})" * (site.batch == "slurm")
-        ),
-        "walltime": f"{site.walltime} at most",
-        "nodes": f"{site.nodes} at most",
-        "GPUs": f"{site.gpus} in each node",
-        "exercises": (
-            f"use {site.exercise_nodes} nodes, and {site.exercise_gpus} {'GPUs' if site.gpus else 'processes'} in each"
-        ),
-        "mpiexec": f"the {site.mpi}'s",
-    }
+    facts = marked(
+        {
+            "queue": f"#PBS -q {site.queue}",
+            "group": (
+                f"#PBS -W group_list={site.group}"
+                + f"    (Slurm: sbatch -A {site.group} or qsub -A {site.group})" * (site.batch == "slurm")
+            ),
+            "walltime": f"{site.walltime} at most",
+            "nodes": f"{site.nodes} at most",
+            "GPUs": f"{site.gpus} in each node",
+            "exercises": (
+                f"use {site.exercise_nodes} nodes, and {site.exercise_gpus} GPUs in each"
+                if site.gpus
+                else f"use {site.exercise_nodes} nodes, and {site.exercise_gpus} processes in each"
+            ),
+            "mpiexec": {"environment": "the environment's", "site": "the site's"}[site.mpi],
+        }
+    )
     if not site.group:
         facts["group"] = "none: write no line -W group_list"
     if not site.walltime:
@@ -178,7 +182,7 @@ def show(name=None, say=speak):
     if not site.gpus:
         facts["GPUs"] = "none: write no ngpus"
     for key, fact in facts.items():
-        say(f"  {key:10}{fact}")
+        say(f"  {ljust(translated(key), 10)}" + translated(fact))
 
 
 def show_all(say=speak):
@@ -186,7 +190,11 @@ def show_all(say=speak):
     for name in sites.names():
         try:
             site = sites.for_exercises(name)
-            facts = f"{site.batch:10}queue {site.queue}, {counted(site.nodes, 'node')} with {counted(site.gpus, 'GPU')}"
+            batch, facts = (
+                site.batch,
+                f"queue {site.queue}, {counted(site.nodes, 'node')} with {counted(site.gpus, 'GPU')}",
+            )
         except SiteError as error:
-            facts = f"{'refused':10}{error}"
-        say(f"{'*' if name == sites.chosen() else ' '} {name:12}{facts}")
+            batch, facts = marked("refused"), str(error)
+        chosen = "*" if name == sites.chosen() else " "
+        say(f"{chosen} {name:12}{ljust(translated(batch), 10)}" + translated(facts))

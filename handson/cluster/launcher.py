@@ -188,7 +188,8 @@ def end(sentence):
 
 
 def way_to(host, environment):
-    """Return the command that runs its last argument, a shell command, on `host`. environment: that of the job."""
+    """Return the command that runs its last argument, a shell command, on `host`. environment: the job's
+    environment."""
     if host in ("localhost", os.uname().nodename):
         return ["sh", "-c"]
     if environment.get("SLURM_JOB_ID"):  # checked first, because Slurm may also set the variables of PBS

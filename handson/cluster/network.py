@@ -109,8 +109,10 @@ def network(figure, largest=SIZES[-1], say=speak):
         rate = job_nodes().get(current_node(), {}).get("rate", "none")
         for line in text(series, nodes, rate):
             say(line)
+        from handson import figures  # rank 0 alone loads matplotlib
+
         try:
-            say("Figure: " + " and ".join(map(str, draw(series, nodes, rate, Path(figure)))))
+            say(figures.told(draw(series, nodes, rate, Path(figure))))
             say(f"Numbers, for python -m handson predict: {write(series, nodes, rate, Path(figure))}")
         except OneSentence as error:
             problem = error
@@ -127,7 +129,7 @@ def end_together(world, status=0):
     MPI.Finalize()
     sys.stdout.flush()
     sys.stderr.flush()
-    linux.libc().exit(status)  # in which MPICH disconnects from mpiexec
+    linux.libc().exit(status)  # MPICH disconnects from mpiexec here
 
 
 def _world():
@@ -360,7 +362,7 @@ def draw(series, nodes, rate, path):
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: readable(int(size))))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    left.set_ylim(top=20 * left.get_ylim()[1])  # for the legend
+    left.set_ylim(top=20 * left.get_ylim()[1])  # leaves room for the legend
     left.legend(loc="upper left", fontsize="small", edgecolor="none", labelspacing=0.8)
     return figures.save(drawing, path, describe(series, where, rate))
 

@@ -26,8 +26,8 @@ def job_nodes():
 
 
 def job_processes():
-    """Return the number of processes that the job has requested on all its nodes; None outside a job, or if it is
-    unknown."""
+    """Return the number of processes that the job has requested on all its nodes, or None outside a job or if the
+    number is unknown."""
     if file := os.environ.get("PBS_NODEFILE"):
         try:
             return len(Path(file).read_text().split())
@@ -64,7 +64,7 @@ def become(node, *command):
         )
     os.environ["HANDSON_NODE"] = node
     folder = None
-    if "private" in properties:  # of a strict site, which behaves like a real node
+    if "private" in properties:  # a strict site's node behaves like a real node
         folder = os.getcwd()
         del os.environ["HANDSON_NODE"], os.environ["HANDSON_NODES"]
     if "pid" in properties:

@@ -60,10 +60,10 @@ class SiteError(OneSentence, ValueError):
 class Kubernetes(namedtuple("Kubernetes", OF_KUBERNETES)):
     """The Kubernetes settings of a site's file.
 
-    context: of kubectl. image: of the course, under the name that the nodes pull. cpus, memory: of each process.
-    gpu_resource: the resource name of a GPU. size: of the shared volume. storage_class, nfs ("server:/path"),
-    host_path: the volume's source; exactly one of them is set, the others are None. grades: the source of the grader's
-    volume, as nfs or host_path; None: a storage class.
+    context: kubectl's context. image: the course's image, under the name that the nodes pull. cpus, memory: the
+    resources of each process. gpu_resource: the resource name of a GPU. size: the size of the shared volume.
+    storage_class, nfs ("server:/path"), host_path: the volume's source; exactly one of them is set, the others are
+    None. grades: the source of the grader's volume, as nfs or host_path, or None for a storage class.
     """
 
     __slots__ = ()
@@ -82,10 +82,10 @@ class Site(
     queues, groups: tuples of names; if there are no groups, users need none. walltime, interface: None if the file does
     not set them. kill_delay: seconds between TERM and KILL. strict: whether the embedded PBS has only the features of
     an OpenPBS release. drop: the folder where students hand in, or None. nodes: their number; their names are node_name
-    and a number. gpus, ncpus: of each node. mem: kB of each node, or None. network: the rate of each node's network,
-    such as "100mbit", or "none". gpu_memory: of each virtual GPU, such as "300MB", or None. exercise_nodes,
-    exercise_gpus: the number of nodes, and of GPUs per node, in the multi-node exercises; without GPUs, exercise_gpus
-    is the number of processes per node. kubernetes: a Kubernetes, or None.
+    and a number. gpus, ncpus: the numbers per node. mem: kB of each node, or None. network: the rate of each node's
+    network, such as "100mbit", or "none". gpu_memory: the memory of each virtual GPU, such as "300MB", or None.
+    exercise_nodes, exercise_gpus: the number of nodes, and of GPUs per node, in the multi-node exercises; without GPUs,
+    exercise_gpus is the number of processes per node. kubernetes: a Kubernetes, or None.
     """
 
     __slots__ = ()
@@ -97,7 +97,7 @@ class Site(
 
     @property
     def group(self):
-        """Return the group in job scripts; None if they need none."""
+        """Return the group in job scripts, or None if they need none."""
         return self.groups[0] if self.groups else None
 
 
@@ -111,7 +111,7 @@ _instead = contextvars.ContextVar("instead", default=None)
 
 @contextlib.contextmanager
 def as_chosen(name):
-    """Context manager in which the site of this name counts as chosen; None changes nothing."""
+    """Context manager in which the site of this name counts as chosen. With None, nothing changes."""
     token = _instead.set(name or _instead.get())
     try:
         yield

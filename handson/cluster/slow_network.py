@@ -13,7 +13,7 @@ RATE, NO_RATE = "HANDSON_NETWORK", ("", "none")  # the variable of a job, and it
 
 
 def why_not():
-    """Return a sentence on why jobs cannot have a limited network here; None if they can."""
+    """Return a sentence on why jobs cannot have a limited network here, or None if they can."""
     system, _ = command.batch_system()
     if system != "embedded":
         name = {"pbs": "PBS", "slurm": "Slurm"}[system]

@@ -33,7 +33,7 @@ UNITS = {"mbit": 10**6, "gbit": 10**9}
 
 
 def bits_per_second(rate):
-    """Return the number in ``100mbit`` or ``10gbit``; None for ``none``. Raises ValueError, whose text is a sentence
+    """Return the number in ``100mbit`` or ``10gbit``, or None for ``none``. Raises ValueError, whose text is a sentence
     for the user."""
     match = re.fullmatch(r"([1-9][0-9]{0,3})(mbit|gbit)", str(rate))
     if not match and rate != "none":
@@ -110,7 +110,7 @@ def start(nodes, rate, directory, private=(), temporary=None):
 
 
 def fallen(holder):
-    """Return why the nodes ended too early, as a sentence; None if they did not. Call it after the job's shell was
+    """Return why the nodes ended too early, as a sentence, or None if they did not. Call it after the job's shell was
     killed."""
     if not _has_data(holder.stderr, 0.5):
         return None
@@ -253,7 +253,7 @@ def hosts_file(node_addresses, own):
     that do not name a node."""
     kept = [line for line in own.splitlines() if not set(line.partition("#")[0].split()) & set(node_addresses)]
     pairs = [(address, name) for name, address in node_addresses.items()]
-    # for programs that resolve the name of an IPv6 socket's peer, such as torch
+    # torch and other programs resolve the name of an IPv6 socket's peer
     mapped = [(f"::ffff:{address}", name) for address, name in pairs]
     return "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for address, name in pairs + mapped), *kept]) + "\n"
 

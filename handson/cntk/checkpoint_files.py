@@ -22,7 +22,7 @@ def before(path):
 
 
 def exists(path):
-    """Whether there is a checkpoint to resume from."""
+    """Return whether there is a checkpoint to resume from."""
     return Path(path).exists() or before(path).exists()
 
 
@@ -43,8 +43,8 @@ def save(path, shared, own, comm):
 
 
 def load(path, comm):
-    """Return (shared, own) of this rank from the last checkpoint, or from the previous one if the last is damaged; None
-    if there is no checkpoint. All ranks must call this function.
+    """Return (shared, own) of this rank from the last checkpoint, or from the previous one if the last is damaged.
+    Return None if there is no checkpoint. All ranks must call this function.
 
     comm: has `rank`, `size` and `allgather`. Raises CheckpointError if all checkpoints are damaged, or if the number of
     ranks differs.

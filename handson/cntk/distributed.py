@@ -25,7 +25,7 @@ class Communicator:
 
     @staticmethod
     def is_main():
-        """Whether this is worker 0, which prints and writes files."""
+        """Return whether this is worker 0, which prints and writes files."""
         return workers.world().rank == 0
 
     @staticmethod
@@ -181,7 +181,7 @@ class BlockMomentum(DistributedLearner):
             reset,
         )
         self.model = self.begin = self.change = None
-        self.in_block = 0  # samples of all workers since the last block
+        self.in_block = 0  # samples that all workers have used since the last block
 
     def update_together(self, sums):
         if self.model is None:
@@ -268,8 +268,8 @@ def block_momentum_distributed_learner(
     """Return a distributed learner whose workers average models, once every `block_size` samples of all workers
     together.
 
-    block_momentum_as_time_constant: T in samples, which gives the block momentum exp(-block_size / T); None: 1 - 1 /
-    number of workers. (The spelling of the Nesterov option is CNTK's.) Raises TrackError.
+    block_momentum_as_time_constant: T in samples, which gives the block momentum exp(-block_size / T). With None, the
+    block momentum is 1 - 1 / number of workers. (The spelling of the Nesterov option is CNTK's.) Raises TrackError.
     """
     if block_size < 1:
         raise TrackError(f"block_size must be a number of samples above 0, not {block_size}")

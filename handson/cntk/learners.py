@@ -63,5 +63,6 @@ def cross_entropy_with_softmax(output_vector, target_vector):
 
 
 def classification_error(output_vector, target_vector):
-    """Return 1 for each sample whose highest score is not at the target's class, else 0: (N,)."""
+    """Return an array (N,) with 1 for each sample whose highest score is not at the target's class, and 0 for all
+    others."""
     return (output_vector.argmax(dim=1) != target_vector.argmax(dim=1)).to(output_vector.dtype)

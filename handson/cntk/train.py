@@ -32,7 +32,7 @@ class Trainer:
         self.progress_writers = (
             list(progress_writers) if isinstance(progress_writers, (list, tuple)) else [progress_writers]
         )
-        self.total_number_of_samples_seen = 0  # of all workers
+        self.total_number_of_samples_seen = 0  # counts the samples of all workers
         (
             self.previous_minibatch_sample_count,
             self.previous_minibatch_loss_average,
@@ -272,7 +272,7 @@ def training_session(
 
 
 def _passed(before, count, frequency):
-    """Whether a multiple of `frequency` lies within the last `count` samples."""
+    """Return whether a multiple of `frequency` lies within the last `count` samples."""
     return (before + count) // frequency > before // frequency
 
 

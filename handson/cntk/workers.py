@@ -21,7 +21,7 @@ class Workers:
     size: int
     intra_rank: int
     inter_size: int  # the number of nodes
-    devices: str  # of all workers, in words
+    devices: str  # the devices of all workers, in words
     name: str = "MPI"
 
 

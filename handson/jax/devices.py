@@ -25,7 +25,8 @@ def check(gpus):
 
 def check_batches(images, batchsize, replicas):
     """Refuse a batch size with which the last step of an epoch cannot be divided, because all devices of `shard_map`
-    compute equal numbers of images. images: per epoch; batchsize: per device. Raises TrackError."""
+    compute equal numbers of images. images: the images per epoch; batchsize: the images per device. Raises
+    TrackError."""
     if rest := images % (batchsize * replicas) % replicas:
         raise TrackError(
             f"-b: batches of {batchsize} for each of {replicas} devices leave {images % (batchsize * replicas)} of"

@@ -25,15 +25,15 @@ class Communicator:
     intra_rank: int
     inter_size: int  # the number of nodes
     name: str  # the library that sends the gradients
-    devices: str  # of all ranks, in words
+    devices: str  # the devices of all ranks, in words
 
 
 def meet(args):
     """Synchronise with the other ranks, assign a virtual GPU of the node to this one, and start JAX's distributed
     runtime. From now on, all ranks end together. Return a Communicator.
 
-    args.gpu lists the ids for the ranks of a node; None becomes 0, 1, ... MASTER_PORT can set the port. Raises
-    TrackError.
+    args.gpu lists the ids for the ranks of a node. If it is None, it becomes 0, 1, ... MASTER_PORT can set the port.
+    Raises TrackError.
     """
     rank_watcher.watch()
     world = mpi.start().COMM_WORLD

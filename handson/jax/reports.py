@@ -13,7 +13,7 @@ def evaluator(share, test_set, size, total):
     """Return a function evaluate(parameters, statistics) that returns (loss, accuracy), as means over the images of a
     test set.
 
-    share(*arrays): sends each device its part, as in training. total: images per step, on all devices.
+    share(*arrays) sends each device its part, as in training. total: the images per step on all devices.
     """
     number = len(test_set)
     filled = number + -number % total  # padded with images of weight 0, so that all parts have the same length

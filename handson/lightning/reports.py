@@ -21,8 +21,8 @@ def ranks(args):
     """Return options of Lightning's Trainer: its ranks train on the GPUs args.gpu, or virtual ones, and it writes no
     files and lines by itself.
 
-    args.gpu: None becomes a GPU for each rank of a node. If no launcher starts the ranks, the trainer starts this
-    script again for each of them, two by default, with the same folder for results.
+    If args.gpu is None, it becomes a GPU for each rank of a node. If no launcher starts the ranks, the trainer starts
+    this script again for each of them, two by default, with the same folder for results.
     """
     nodes, per_node = _launched() or (1, len(args.gpu) if args.gpu else min(2, devices.count()))
     args.gpu = args.gpu or devices.first(per_node)
@@ -37,8 +37,8 @@ def ranks(args):
 
 
 def _launched():
-    """Return (nodes, ranks per node) of the launcher that has started the ranks, which Lightning does not detect; None
-    without a launcher."""
+    """Return (nodes, ranks per node) of the launcher that has started the ranks, which Lightning does not detect.
+    Return None without a launcher."""
     environments = L.fabric.plugins.environments
     if environments.TorchElasticEnvironment.detect():
         per_node = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -55,9 +55,9 @@ class Report(L.Callback):
     """Choose each rank's device before training, and print the lecture's first lines, a line of the table after each
     epoch, and the result at the end.
 
-    train_set: of all ranks. The module's training_step returns a dict with "loss" and "outputs"; its validation logs
-    the table's other columns. (Lightning's `log` would add milliseconds to each training step, mostly to move a number
-    to its device.)
+    train_set: the whole training set, for all ranks. The module's training_step returns a dict with "loss" and
+    "outputs"; its validation logs the table's other columns. (Lightning's `log` would add milliseconds to each training
+    step, mostly to move a number to its device.)
     """
 
     def __init__(self, args, train_set):
@@ -76,7 +76,7 @@ class Report(L.Callback):
         self.table.begin()
 
     def on_train_epoch_start(self, trainer, module):
-        self.sums = torch.zeros(3, device=module.device)  # of the losses, of the correct images, of all images
+        self.sums = torch.zeros(3, device=module.device)  # losses, correct images, all images
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
         labels = batch[1]

@@ -3,7 +3,7 @@ sends to each rank and receives from each rank; the picture shows the way of eac
 
 from handson import figures
 
-COLOURS = (figures.PALE_BLUE, figures.YELLOW, figures.PALE_ORANGE)  # of the experts of a rank
+COLOURS = (figures.PALE_BLUE, figures.YELLOW, figures.PALE_ORANGE)  # one colour for each expert of a rank
 
 
 def by_hand(experts, sends, receives, each=2):

@@ -87,7 +87,8 @@ def bytes_sent(measured, formulas):
 
 
 def seconds_to(run, accuracy):
-    """Return the seconds of training after which a run first reached this validation accuracy; None if it never did."""
+    """Return the seconds of training after which a run first reached this validation accuracy, or None if it never
+    did."""
     return next((row["elapsed_time"] for row in run.log if row["validation/main/accuracy"] >= accuracy), None)
 
 

@@ -140,7 +140,7 @@ def _kernel_seconds(step, device):
 
 
 def copies(size=256, batchsize=128):
-    """Return name -> seconds of a step that also copies a batch to the GPU, for several ways to copy; {} without a
+    """Return name -> seconds of a step that also copies a batch to the GPU, for several ways to copy, or {} without a
     GPU."""
     return measure.on_gpus(_copies, size, batchsize)[0] if torch.cuda.is_available() else {}
 
@@ -181,6 +181,6 @@ def show(found):
         )
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    room = 2 if any(way.busy is not None for way in found.values()) else 1.3  # for the words behind the longest bar
+    room = 2 if any(way.busy is not None for way in found.values()) else 1.3  # the longest bar ends in words
     axes.set(xlabel="throughput [images/s]", xlim=(0, room * max(way.images for way in found.values())))
     return picture(drawing, "; ".join(f"{name}: {way.words()}" for name, way in found.items()) + ".")

@@ -22,7 +22,7 @@ def _box(axes, x, y, width, height, text="", colour="white", size=9, **style):
 
 
 def _worker(axes, x, y, width, height, name):
-    """The frame around what is on one GPU."""
+    """Draw the frame around the content of one GPU."""
     _box(axes, x, y, width, height, colour=PAPER, edgecolor="0.6", linestyle=(0, (4, 2)))
     axes.text(x + 0.25, y + height - 0.2, name, ha="left", va="top", fontsize=9.5, weight="bold")
 
@@ -42,7 +42,7 @@ def _network(axes, x, y, layers=range(4), width=1.15, height=2.6, gap=0.35):
 
 
 def _digits(axes, x, y, first, count=4, side=1.2):
-    """A little stack of images from the data set, the first ones `first`, first + 1, ..."""
+    """Draw a little stack of images from the data set, starting with image `first`."""
     from matplotlib.patches import Rectangle
 
     from handson.training import data
@@ -57,7 +57,7 @@ def _digits(axes, x, y, first, count=4, side=1.2):
 
 
 def data_parallel(workers=2):
-    """The same network on every worker, each with its own part of the data."""
+    """Draw the same network on every worker, each with its own part of the data."""
     height = 5.0 * workers
     drawing, axes = canvas(24, height)
     for worker in range(workers):
@@ -80,7 +80,7 @@ def data_parallel(workers=2):
 
 
 def model_parallel():
-    """One network cut in two: every worker has some of the layers, and all see the same data."""
+    """Draw one network that is split: every worker has some of the layers, and all see the same data."""
     drawing, axes = canvas(24, 5)
     _digits(axes, 0.5, 1.4, 0)
     _arrow(axes, (2.9, 2.2), (4.5, 2.2))
@@ -100,7 +100,7 @@ def model_parallel():
 
 
 def all_reduce(values=((4, -2, 1), (2, 0, 3), (-1, 2, 1), (3, 4, -1))):
-    """Every rank's gradient before an all-reduce with the mean, and after it."""
+    """Draw every rank's gradient before and after an all-reduce with the mean."""
     values = numpy.array(values, dtype=float)
     ranks, parameters = values.shape
     height = 1.5 * ranks + 1.6
@@ -128,7 +128,7 @@ def all_reduce(values=((4, -2, 1), (2, 0, 3), (-1, 2, 1), (3, 4, -1))):
 
 
 def four_steps(workers=2):
-    """One iteration of data-parallel training along the axis of time."""
+    """Draw one iteration of data-parallel training along the axis of time."""
     parts = (("forward", 3.4), ("backward", 6.0), ("all-reduce", 3.2), ("optimize", 2.2))
     height = 1.7 * workers + 1.5
     drawing, axes = canvas(19, height)
@@ -151,7 +151,7 @@ def four_steps(workers=2):
 
 
 def nodes(count=2, per_node=2):
-    """Nodes with their GPUs, and the numbers that the rank on each GPU has."""
+    """Draw nodes with their GPUs, and the rank numbers of the process on each GPU."""
     width = 0.8 + count * (5.2 * per_node + 1.4)
     drawing, axes = canvas(width, 6.2)
     for node in range(count):
@@ -172,10 +172,10 @@ def nodes(count=2, per_node=2):
 
 
 def chunks(states):
-    """Whose numbers are in each rank's chunks while an all-reduce goes on.
+    """Draw, at each moment of an all-reduce, whose numbers are in each rank's chunks.
 
-    states: for each rank a list of tensors, one for each moment. Rank r began with 10 ** r in each chunk, so that a sum
-    of 101 has the numbers of ranks 0 and 2 in it.
+    states: for each rank a list of tensors, one for each moment. Rank r started with 10 ** r in each chunk, so a sum of
+    101 contains the numbers of ranks 0 and 2.
     """
     ranks, moments = len(states), len(states[0])
     found = [

@@ -44,8 +44,8 @@ c.IPEngine.id = launcher_rank()  # an engine's number is its rank
 c.IPEngine.max_heartbeat_misses = 20  # seconds without a controller, after which its job ends
 """
 SHORT = 60  # longest path of a folder that may contain sockets, in bytes: see engine_jobs.LONGEST
-WALLTIME = "01:00:00"  # of the ranks' job, if the site has no rule
-_mine = None  # the ranks of this notebook
+WALLTIME = "01:00:00"  # the ranks' job requests this time if the site has no rule
+_mine = None  # the Ranks of this notebook, once they have started
 
 
 class RanksError(OneSentence, RuntimeError):
@@ -131,7 +131,7 @@ class Ranks:
 
     def let_go(self, working):
         """Free ranks from the collective in which they wait, and form a new process group. Return whether they kept
-        their variables; if not, all ranks are new. working(): the ranks that still run a cell."""
+        their variables; if not, all ranks are new. working() returns the ranks that still run a cell."""
         if self.track == "pytorch":
             Path(self.folder, rank_of_notebook.LET_GO).touch()
             end = time.monotonic() + FREED
@@ -227,8 +227,8 @@ class Waiting:
         return [rank for rank, one in self.of.items() if not one.ready()]
 
     def until_done(self):
-        """Wait until no rank runs the cell. Return why the ranks were stopped, in words; None if they were not. Raises
-        RanksError if ranks have died."""
+        """Wait until no rank runs the cell. Return why the ranks were stopped, in words, or None if they were not.
+        Raises RanksError if ranks have died."""
         look = time.monotonic() + HANGING
         try:
             while self.working():
@@ -248,12 +248,9 @@ class Waiting:
         dead = [rank for rank in range(self.ranks.number) if rank not in there]
         if not dead:
             return
-        who = (
-            f"{named(dead).capitalize()} died"
-            if len(dead) < self.ranks.number
-            else "A rank died, so all ranks have ended"
-        )
-        raise RanksError(f"{who}: `ranks.restart()` starts new ones.")
+        if len(dead) == self.ranks.number:
+            raise RanksError("A rank died, so all ranks have ended: `ranks.restart()` starts new ones.")
+        raise RanksError(f"{named(dead).capitalize()} died: `ranks.restart()` starts new ones.")
 
     def _hang(self):
         """Return which ranks wait where, if this is a deadlock: they wait in a collective that others do not enter, or
@@ -321,7 +318,7 @@ def _place(collective, own):
     line = ""
     if own:
         name = os.path.basename(own[0])
-        line = f"line {own[1]}" if "ipykernel" in own[0] else f"{name}, line {own[1]}"
+        line = marked(f"line {own[1]}") if "ipykernel" in own[0] else f"{name}, line {own[1]}"
     return ", ".join(filter(None, (collective, line))) or "code of a library"
 
 

@@ -75,7 +75,7 @@ def steps(workers=1, batchsize=32, size=256, count=20, model=None):
     """Time `count` steps of `workers` workers with digits of `size` pixels, and return them as Steps. Raises
     MeasurementFailed.
 
-    model: a value of --model; None: the model that scripts train on this machine by default.
+    model: a value of --model. By default, it is the model that scripts train on this machine.
     """
     return Steps(numpy.stack(on_gpus(_train, batchsize, size, model, count, workers=workers)), batchsize)
 
@@ -148,7 +148,7 @@ def _answers(pipes):
     return [answers[rank] for rank in range(len(pipes))]
 
 
-_pipe = None  # from a worker to the notebook's process
+_pipe = None  # a worker sends its results to the notebook's process through it
 
 
 def done(share):

@@ -41,8 +41,8 @@ def against_ranks(runs, kinds, predicted):
     """Draw the parameters, gradients and optimizer state per rank against the number of ranks, and the optimizer state
     separately, with a line at the size of all parameters.
 
-    runs: ranks -> method -> [Result]; kinds: method -> the kind for `predicted`; predicted(kind, ranks): the student's
-    bytes, drawn as lines.
+    runs: ranks -> method -> [Result]; kinds: method -> the kind for `predicted`; predicted(kind, ranks) returns the
+    student's bytes, which are drawn as lines.
     """
     drawing, left, right = figures.axes(10, 3.6, columns=2)
     ranks, together, alone = sorted(runs), {}, {}
@@ -158,7 +158,7 @@ def split_products(ranks, width=1.7):
         axes.text(left + across / 2, middle - high / 2 - 0.1, "outputs", ha="center", va="top", fontsize=7.5)
         axes.text(left - 0.1, middle, "inputs", ha="right", va="center", rotation=90, fontsize=7.5)
         left += across + (1.6 if name == "out" else 0.6)
-    words = "blue: what rank 0 holds. query, key, value, up: columns;\nout, down: rows"
+    words = "blue: what rank 0 holds\nquery, key, value, up: columns; out, down: rows"
     axes.text(0.6, 0.5, words, fontsize=9, va="center")
     words = (
         f"The six matrices of a block, divided among {ranks} ranks: query, key, value and up in columns, out and down"

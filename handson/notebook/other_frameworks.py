@@ -36,7 +36,7 @@ class System(NamedTuple):
     name: str
     files: tuple
     single: str
-    silently: str  # its silent steps
+    silently: str  # the steps that the system runs silently
 
 
 SYSTEMS = {  # (track, name of the run)
@@ -107,8 +107,8 @@ class Row(NamedTuple):
     system: System
     workers: int
     rates: list  # images/s of each run, after compilation and warm-up
-    whole: float  # images/s of the whole run, median
-    first: float | None  # seconds of the first step, median; None if the log does not contain it
+    whole: float  # median images/s of the whole run
+    first: float | None  # median seconds of the first step; None if the log does not contain it
     alone: float | None  # images/s of this system on one worker, as in `rates`
     disturbed: bool
 

@@ -19,7 +19,7 @@ from handson.training import launch
 
 LET_GO = "let_go"  # a file in the folder of the ranks: when it is touched, waiting collectives end
 LOOK = 0.2  # seconds between looks at this file
-_sockets = []  # of this rank's process group
+_sockets = []  # the sockets of this rank's process group
 
 
 def stack_file(folder, rank):

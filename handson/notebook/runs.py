@@ -90,8 +90,8 @@ def of_one_worker(several, exercises, options=""):
 
 
 def script_of_one_worker(exercises, track):
-    """Return folder, unit and options of a script that can train with one worker: that of 01_single_gpu, or, while it
-    has gaps, that of 02_multi_gpu on one GPU."""
+    """Return folder, unit and options of a script that can train with one worker: the script of 01_single_gpu, or,
+    while it has gaps, the script of 02_multi_gpu on one GPU."""
     for name, unit, for_one in ONE_WORKER:
         folder = Path(exercises, name)
         script = folder / track / f"train_cifar_{unit}.py"

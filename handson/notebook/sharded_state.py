@@ -6,6 +6,7 @@ import re
 import numpy
 
 from handson import figures
+from handson.language import speak
 from handson.profiling import analysis, spans
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, HOST, RANGE
 
@@ -28,7 +29,7 @@ def zero_by_hand(table):
     table: method -> kind -> for each rank the shards that it holds, such as {"ZeRO-1": {"moments": ["A", ...]}}.
     """
     problem, _ = _first_problem(table)
-    print(problem or "All entries are right.")
+    speak(problem or "All entries are right.")
     return figures.picture(*draw_by_hand(table))
 
 
@@ -65,7 +66,7 @@ def draw_by_hand(table):
 
 
 def _entry(table, method, kind, rank):
-    """Return the shards in an entry, sorted; "" if there is no such entry."""
+    """Return the shards in an entry, sorted, or "" if there is no such entry."""
     try:
         return "".join(sorted(table[method][kind][rank].upper().replace(" ", "")))
     except (KeyError, IndexError, TypeError, AttributeError):
@@ -83,18 +84,20 @@ def _first_problem(table):
         for kind in KINDS:
             for rank in RANKS:
                 if (found := _entry(table, method, kind, rank)) != (right := _right(method, kind, rank)):
-                    where = f"{method}: the {kind} of rank {rank}"
-                    return _problem(where, method, kind, found, right), (method, kind, rank)
+                    return _problem(method, kind, rank, found, right), (method, kind, rank)
     return None, None
 
 
-def _problem(where, method, kind, found, right):
+def _problem(method, kind, rank, found, right):
+    where = f"{method}: the {kind} of rank {rank}"
     if not found:
         return f"{where} are still missing: write the shards that it holds."
     if unknown := set(found) - set(SHARDS) or {shard for shard in found if found.count(shard) > 1}:
         return f"{where} are {found!r}: write each of the letters {SHARDS} once at most, not {min(unknown)}."
-    does = "shards" if len(right) == 1 else "does not shard"
-    return f"{where} are {', '.join(found)}, but {method} {does} the {kind}: rank {where[-1]} holds {', '.join(right)}."
+    found, right = ", ".join(found), ", ".join(right)
+    if len(right) == 1:
+        return f"{where} are {found}, but {method} shards the {kind}: rank {rank} holds {right}."
+    return f"{where} are {found}, but {method} does not shard the {kind}: rank {rank} holds {right}."
 
 
 def _formula(method):

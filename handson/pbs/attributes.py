@@ -73,7 +73,7 @@ def job_attributes(job, now=None):
 
 
 def used_so_far(job, now):
-    """Return the resources that a running job has used until `now`; {} for other jobs."""
+    """Return the resources that a running job has used until `now`, or {} for other jobs."""
     if job["state"] not in "RE":
         return {}
     of_job = processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}")

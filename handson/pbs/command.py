@@ -38,7 +38,7 @@ def step_aside(name, below=""):
 
 
 def real(name):
-    """Return the paths of a real batch system's command `name`, in the order of PATH; [] if the embedded PBS is
+    """Return the paths of a real batch system's command `name`, in the order of PATH, or [] if the embedded PBS is
     used."""
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         candidate = os.path.join(folder or ".", name)
@@ -190,8 +190,7 @@ def split(words, with_value, without_value):
 
 
 def for_each_job(name, words, act):
-    """Call ``act(job id without the server)`` for each job in `words`. Return the exit status: that of the last
-    error."""
+    """Call ``act(job id without the server)`` for each job in `words`. Return the exit status of the last error."""
     from handson.pbs import machine, scheduler
 
     if not words:

@@ -57,7 +57,7 @@ def spool_files(job, directory=None):
 
 
 def umask(job):
-    """Return the job's umask: that of ``-W umask``; 077 if it is missing or not an octal number."""
+    """Return the job's umask from ``-W umask``; 077 if it is missing or not an octal number."""
     return int(job["umask"], 8) if re.fullmatch(r"[0-7]{1,4}", job["umask"]) else 0o077
 
 

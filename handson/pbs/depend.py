@@ -61,7 +61,7 @@ def judge(db, job):
 
 
 def _met(kind, other):
-    """Return True or False; None if it is not decided yet."""
+    """Return True or False, or None if it is not decided yet."""
     over, code = other["state"] == "F", other.get("exit_status")
     if kind == "after":
         return True if over or other["state"] in "RBE" else None

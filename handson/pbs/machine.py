@@ -6,8 +6,8 @@ from collections import namedtuple
 
 from handson.pbs import resources
 
-# mem and gpu_memory (None: not limited) in kb; cores: the core of each slot (virtual GPU or CPU) of the node; slots
-# share cores if there are more slots than cores
+# `mem` and `gpu_memory` are in kb; None means no limit. `cores` lists the core of each slot (virtual GPU or CPU) of the
+# node; slots share cores if there are more slots than cores
 Node = namedtuple("Node", "name ncpus ngpus mem cores gpu_memory", defaults=[None])
 
 
@@ -21,7 +21,7 @@ def nodes(site):
     usable = sorted(os.sched_getaffinity(0))
     # slots of a node; virtual GPU i of node k has slot k * width + i, and slots get cores in turn
     width = max(site.gpus, site.ncpus)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024  # kb, of this machine
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024  # the memory of this machine in kb
     mem = memory // site.nodes if site.mem is None else site.mem
     gpu_memory = resources.value_of("memory", site.gpu_memory) if site.gpu_memory else math.inf
     gpu_memory = None if gpu_memory == math.inf else -(-gpu_memory // 1024)

@@ -31,7 +31,7 @@ def workers(chunk):
 
 
 def impossible(wanted, nodes):
-    """Return PBS's comment for a job that even idle `nodes` cannot run; None for a job that they can run."""
+    """Return PBS's comment for a job that even idle `nodes` cannot run, or None for a job that they can run."""
     count = sum(chunk["count"] for chunk in wanted["chunks"])
     if count > MOST_CHUNKS or _spread(_one_by_one(wanted), wanted, nodes, []) is None:
         return "Can Never Run: " + _shortage(wanted, nodes, [], "Not enough total nodes available")

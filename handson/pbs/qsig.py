@@ -36,7 +36,7 @@ def send(name, wanted):
 
 
 def number_of(text):
-    """Return the signal with this name or number; None if there is none. Signal 0 exists, and does nothing."""
+    """Return the signal with this name or number, or None if there is none. Signal 0 exists, and does nothing."""
     named = text if text.startswith("SIG") else f"SIG{text}"
     if text.isdecimal():
         return int(text) if int(text) in {0, *signal.valid_signals()} else None

@@ -91,7 +91,7 @@ def parse(words):
 
 
 def site_path(db):
-    """Return the site of the nodes and queues: that of unfinished jobs, otherwise the chosen one."""
+    """Return the site of the nodes and queues: the site of unfinished jobs, or otherwise the chosen one."""
     from handson.cluster import site
     from handson.pbs import store
 

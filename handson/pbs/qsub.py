@@ -8,12 +8,12 @@ from handson import linux
 from handson.pbs import command
 
 LARGEST_SCRIPT = 100 << 20  # bytes, PBS's jobscript_max_size
-DEFAULT_GROUPS = ("gt00",)  # of a site whose file names no groups
+DEFAULT_GROUPS = ("gt00",)  # the groups of a site whose file names none
 LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
 
 
 UTF_16 = "the script is in UTF-16, so no directive is read, and the shell can't run it: save it in UTF-8"
-WINDOWS = "an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' {}"
+WINDOWS = "its lines end with CR LF, as on Windows; remove each CR with: sed -i 's/\\r$//' SCRIPT"
 
 
 def main():
@@ -41,7 +41,7 @@ def submit(words):
     prefix = options.values.get("C", os.environ.get("PBS_DPREFIX", "#PBS"))
     if executable is None:
         if b"\r\n" in script:
-            raise PBSError("script contains cr, lf", 1, hint=WINDOWS.format("SCRIPT"))
+            raise PBSError("script contains cr, lf", 1, hint=WINDOWS)
         script = directives.joined(script, prefix)
         options.add([option for text in directives.texts(script, prefix) for option in in_directive(text, options)])
     job = describe(options, name, executable, words)
@@ -260,7 +260,7 @@ def _is_here(path):
 
 
 def current_site():
-    """Return the site file to use: that of unfinished jobs, unless HANDSON_SITE names one (see store_job)."""
+    """Return the site file to use: the file of unfinished jobs, unless HANDSON_SITE names one (see store_job)."""
     from handson.cluster import site
     from handson.pbs import store
 
@@ -309,7 +309,7 @@ def check_groups(text, here):
 
 
 def output_file(letter, given, directory, hosts):
-    """Return the absolute path of the file that -o or -e names; None if it is not `given`."""
+    """Return the absolute path of the file that -o or -e names, or None if it is not `given`."""
     from handson.pbs.command_options import output_path
 
     if letter not in given:

@@ -28,7 +28,7 @@ CHUNK = {  # resources of a node, allowed in a chunk of a select statement: name
     "accelerator": "text",
     "accelerator_model": "text",
 }
-JOB = {  # resources of the whole job
+JOB = {  # these resources belong to the whole job, not to a chunk
     "walltime": "time",
     "min_walltime": "time",
     "max_walltime": "time",
@@ -44,8 +44,8 @@ JOB = {  # resources of the whole job
     "place": "place",
     "nodes": "nodes",
     "nodect": "int",
-    "network": "rate",  # of each node's network; only in the embedded PBS
-    "gpu_memory": "memory",  # of each virtual GPU; only in the embedded PBS
+    "network": "rate",  # each node's network; only in the embedded PBS
+    "gpu_memory": "memory",  # each virtual GPU; only in the embedded PBS
 }
 HINTS = {  # type -> description of its values, for types that a real PBS does not have
     "rate": "a number with mbit or gbit, as in -l network=100mbit, or none",

@@ -89,7 +89,7 @@ def start(job, directory):
     (directory / "environment.json").write_text(json.dumps(environment))
     streams = {stream: new_output(path) for path, _, stream in delivery.spool_files(job)}
     job["started"] = True
-    (directory / "job.json").write_text(json.dumps(job))  # for store.recover
+    (directory / "job.json").write_text(json.dumps(job))  # store.recover reads it
     out = streams.get("o") or streams["e"]
     command = job["command"] or interpreter(job, script)
     command = processes.module_command("handson.cluster.nodes", job["allocation"][0]["node"], *command)
@@ -177,30 +177,30 @@ def separate(nodes, job, directory, strict=False):
 
 
 def private(job):
-    """Return the folders that are separate on each node of a strict site: those of PRIVATE without files that all nodes
-    need."""
+    """Return the folders that are separate on each node of a strict site: the folders in PRIVATE without files that all
+    nodes need."""
     shared = (COURSE, sys.prefix, store.home(create=False), job["workdir"], job["home"])
     return [folder for folder in PRIVATE if not any(f"{path}/".startswith(f"{folder}/") for path in shared)]
 
 
 def simulated(job, resource):
-    """Return the job's value of a resource that only the embedded PBS has: that of `-l`, otherwise that of the
-    variable, otherwise the site's."""
+    """Return the job's value of a resource that only the embedded PBS has: the value of `-l`, or otherwise of the
+    variable, or otherwise of the site."""
     if value := job["resources"].get(resource) or job["variables"].get(f"HANDSON_{resource.upper()}"):
         return value
     return in_site(resource)
 
 
 def in_site(what):
-    """Return the value in the file of the site in use; None if the file has become invalid."""
+    """Return the value in the file of the site in use, or None if the file has become invalid."""
     with store.reading() as db, contextlib.suppress(site.SiteError):
         return getattr(site.load(store.meta(db, "site")), what)
     return None
 
 
 def interpreter(job, script):
-    """Return the program that runs the script: that of -S, of its first line, or the login shell. (The script needs no
-    execute permission.)"""
+    """Return the program that runs the script: the program of -S, or of the script's first line, or the login shell.
+    (The script needs no execute permission.)"""
     if job["shell"]:
         return [job["shell"], str(script)]
     first = script.read_bytes().split(b"\n", 1)[0]
@@ -256,7 +256,7 @@ def watch(job, shell, bell, holder):
     due = math.inf if limit is None else began + limit
     # not asked to end: the holder of virtual nodes, and the process that waits for the shell on the first one
     stay = {shell, *holder.own} if holder else set()
-    ended = {}  # of the children of this process: pid -> wait status
+    ended = {}  # pid of each ended child of this process -> its wait status
     while shell not in ended:
         now = time.time()
         if now >= due and not overdue:

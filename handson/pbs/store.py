@@ -171,7 +171,7 @@ def meta(db, key, default=None):
 
 
 def site_in_force(db):
-    """Return the site file for which the unfinished jobs were submitted; None if there are none."""
+    """Return the site file for which the unfinished jobs were submitted, or None if there are none."""
     if db is None or not db.execute(f"SELECT 1 FROM jobs WHERE {UNFINISHED} LIMIT 1").fetchone():
         return None
     return meta(db, "site")

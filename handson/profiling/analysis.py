@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy
 
+from handson.language import marked, translated
 from handson.profiling import rank_clocks, spans
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, LOADING, ProfileError
+from handson.words import rjust, width
 
 CLOCK_ERROR = 5_000_000  # ns; aligned clocks of ranks differ by less
-PARTS = ("compute", "loading", "copy", "communication", "waiting", "host")
+PARTS = marked(("compute", "loading", "copy", "communication", "waiting", "host"))
 WORDS = {
     "compute": "computation",
     "loading": "data loading",
@@ -48,7 +50,7 @@ class Shares:
 
     @property
     def overlap(self):
-        """Return the share of communication that computation hides; None without communication."""
+        """Return the share of communication that computation hides, or None without communication."""
         return self.hidden / self.communication if self.communication else None
 
 
@@ -166,9 +168,9 @@ class Finding:
     """The verdict on a run. `kind`: the part to improve, one of PARTS; "compute" if there is nothing to improve."""
 
     kind: str
-    share: float  # of a step, 0 to 1
+    share: float  # the share of a step, from 0 to 1
     sentence: str
-    rank: int | None = None  # the rank that loses the time; None: all ranks do
+    rank: int | None = None  # the rank that loses the time; None if all ranks do
     slow_rank: int | None = None  # the rank that is waited for
     cause: str | None = None  # the part, one of PARTS, that delays the slow rank
 
@@ -180,7 +182,7 @@ def verdict(run, of_ranks=None):
     mean = {part: sum(rank.share(part) for rank in of_ranks) / len(of_ranks) for part in PARTS}
     if waiter.share("waiting") >= 0.1:
         finding = _waiting(of_ranks, waiter)
-        # that every rank loses
+        # every rank loses this time
         by_all = max(min(rank.share(part) for rank in of_ranks) for part in ("loading", "copy"))
         if finding.share > by_all and (finding.slow_rank is not None or finding.share > mean["communication"]):
             return finding
@@ -243,7 +245,8 @@ def _percent(share):
 
 def table(of_ranks):
     """Return the shares of all ranks as lines of aligned text."""
-    rows = [("rank", "steps", "ms a step", "busy", *PARTS, "overlap")]
+    headings = *marked(("rank", "steps", "ms a step", "busy")), *PARTS, marked("overlap")
+    rows = [tuple(map(translated, headings))]
     for rank in of_ranks:
         overlap = "-" if rank.overlap is None else _percent(rank.overlap)
         rows.append(
@@ -256,5 +259,5 @@ def table(of_ranks):
                 overlap,
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+    widths = [max(map(width, column)) for column in zip(*rows)]
+    return ["  ".join(map(rjust, row, widths)) for row in rows]

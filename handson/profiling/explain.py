@@ -17,7 +17,7 @@ two differ if the recorded steps are not typical, for example because other prog
 from dataclasses import dataclass
 
 from handson import compare, figures
-from handson.language import speak
+from handson.language import marked, speak
 from handson.profiling import analysis, readers
 from handson.profiling.timeline import COMPUTE, COPY, LOADING, ProfileError
 from handson.words import counted
@@ -28,7 +28,7 @@ CAUSES = {
     "contention": "contention: the same operators take longer",
     "overhead": "overhead of each step",
 }
-REST = "not explained"
+REST = marked("not explained")
 APART = 5  # percentage points by which the explained and the measured loss may differ without a warning
 LIKE = {"imbalance": "waiting"}  # cause -> the part of a step with its colour, if the names differ
 
@@ -41,7 +41,7 @@ class Explanation:
     workers: tuple  # the number in each run
     recorded: tuple  # number of steps
     steps: tuple  # seconds, means over recorded steps and ranks
-    causes: dict  # of CAUSES -> share of the step with more workers; a negative share is a gain
+    causes: dict  # each of CAUSES -> its share of the step with more workers; a negative share is a gain
     # seconds per step from the throughput of the whole runs' training iterations, if their results are known
     whole: tuple | None
     remarks: list  # sentences on reasons to doubt these numbers
@@ -58,12 +58,12 @@ class Explanation:
 
     @property
     def measured(self):
-        """Return 1 - efficiency, from the throughput of the whole runs; None if it is unknown."""
+        """Return 1 - efficiency, from the throughput of the whole runs, or None if it is unknown."""
         return self.whole and 1 - self.whole[0] / self.whole[1]
 
     @property
     def apart(self):
-        """Return the difference between explained and measured loss in percentage points; None if the latter is
+        """Return the difference between explained and measured loss in percentage points, or None if the latter is
         unknown."""
         return self.whole and 100 * abs(sum(self.causes.values()) - self.measured)
 
@@ -152,7 +152,7 @@ def _operators(of_one, of_more):
 
 
 def _whole(one, more):
-    """Return the seconds per step of each whole run, from its result.json; None without results."""
+    """Return the seconds per step of each whole run, from its result.json, or None without results."""
     results = one.result, more.result
     if not all(result and result.train_seconds for result in results):
         return None
@@ -167,7 +167,7 @@ def text(explanation):
         f"In the recorded steps ({one} and {more}), a step takes {_both(explanation, explanation.steps)}: "
         f"efficiency {1 - explanation.loss:.3f}, {_lost(explanation.loss)}. By cause:"
     ]
-    lines += [f"  {round(100 * share, 1) + 0:6.1f} points  {words}" for words, share in shares.items()]
+    lines += [marked(f"  {round(100 * share, 1) + 0:6.1f} points") + f"  {words}" for words, share in shares.items()]
     if explanation.whole:
         lines.append(
             f"By the throughput of the whole runs, it takes {_both(explanation, explanation.whole)}:"
@@ -183,12 +183,13 @@ def text(explanation):
 
 def _lost(share):
     """Return words for the efficiency that is lost; a negative share is gained."""
-    return f"{100 * abs(share):.1f} % is {'gained' if round(100 * share, 1) < 0 else 'lost'}"
+    percent = f"{100 * abs(share):.1f}"
+    return f"{percent} % is gained" if round(100 * share, 1) < 0 else f"{percent} % is lost"
 
 
 def _both(explanation, steps):
     one, more = explanation.workers
-    return f"{1000 * steps[0]:.2f} ms with {one} worker{'s' * (one > 1)} and {1000 * steps[1]:.2f} ms with {more}"
+    return f"{1000 * steps[0]:.2f} ms with {counted(one, 'worker')} and {1000 * steps[1]:.2f} ms with {more}"
 
 
 def draw(explanation):
@@ -197,7 +198,7 @@ def draw(explanation):
     drawing, axes = figures.axes(10, 2.6, grid=False)
     one, more = explanation.workers
     shorter, longer = (1000 * seconds for seconds in explanation.steps)
-    of_one = f"a step of {one} worker{'s' * (one > 1)}"
+    of_one = f"a step of {counted(one, 'worker')}"
     axes.barh(
         [1, 0], [shorter, shorter], height=0.6, label=f"{of_one}: the ideal for {more}, too", **figures.part("compute")
     )
@@ -232,4 +233,4 @@ def explain(one, more, figure_path=None, say=speak):
     for line in lines:
         say(line)
     path = figures.place(figure_path, more, "efficiency.png")
-    say("Figure: " + " and ".join(map(str, figures.save(draw(explanation), path, " ".join(lines)))))
+    say(figures.told(figures.save(draw(explanation), path, " ".join(lines))))

@@ -17,7 +17,8 @@ WORDS = {
     "communication": "communication",
     "waiting": "waiting for other ranks",
 }
-LANES = {"device": ("compute", "loading", "copy"), "comm.": ("communication", "waiting")}  # of each rank, from the top
+# each rank's lanes, from the top
+LANES = {"device": ("compute", "loading", "copy"), "comm.": ("communication", "waiting")}
 TRACK_AND_NUMBER = re.compile(r"(_pytorch|_chainer)?_profile(_\d+)?$")  # at the end of the name of a run's folder
 SMALLEST = 1 / 1500  # share of the axis: shorter gaps and spans would be invisible
 

@@ -10,7 +10,7 @@ COLLECTIVE_KERNEL = re.compile("nccl|rccl", re.IGNORECASE)
 COLLECTIVE = re.compile("(?:gloo|mpi|ucc):")
 LAUNCH = re.compile("c10d::|record_param_comms")  # an operator that only starts a collective in that thread
 LOADER = re.compile(r"enumerate\(DataLoader\)|data loading|loading")
-CATEGORIES = {  # of Chrome traces, in lower case
+CATEGORIES = {  # categories of Chrome traces, in lower case
     "kernel": COMPUTE,
     "gpu_memcpy": COPY,
     "gpu_memset": COPY,
@@ -45,7 +45,7 @@ def of_range(name):
 
 
 def of_event(category, name):
-    """Return the kind of an event of a Chrome trace, or OPERATOR; None for events that are left out."""
+    """Return the kind of an event of a Chrome trace, or OPERATOR, or None for events that are left out."""
     kind = CATEGORIES.get(category.lower())
     if kind == COMPUTE:
         return of_kernel(name)

@@ -29,7 +29,7 @@ def of_training(folder, job_script):
 
 def lacking(folder, environment):
     """Return a sentence on why this batch job cannot profile a training run in `folder`, with the command to submit
-    instead; "" if it can."""
+    instead, or "" if it can."""
     job_script, processes = f"run_{environment.get('PBS_JOBNAME')}.sh", job_processes()
     training, words = of_training(folder, job_script)
     if not words or processes is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VARIABLE = "HANDSON_PROFILE"
-recorder = None  # of this process, if it is recorded
+recorder = None  # the recorder of this process, if it is recorded
 
 
 @dataclass

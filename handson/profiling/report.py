@@ -2,9 +2,10 @@
 and draw the figure."""
 
 from handson import compare, figures
-from handson.language import speak
+from handson.language import marked, speak
 from handson.profiling import analysis, readers
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, STEP
+from handson.words import counted
 
 LONGEST = 4  # number of operators to list
 NAME = 60  # characters of an operator's name to show
@@ -27,7 +28,7 @@ def report(paths, figure_path=None, export=None, steps=3, say=speak):
         write(runs, export)
         say(f"Chrome trace, for ui.perfetto.dev: {export}")
     path = figures.place(figure_path, paths[-1], "timeline.png")
-    say("Figure: " + " and ".join(str(path) for path in figure(runs, path, steps)))
+    say(figures.told(figure(runs, path, steps)))
 
 
 def text(run):
@@ -35,8 +36,7 @@ def text(run):
     of_ranks = analysis.shares(run)
     timelines = run.timelines
     lines = [
-        f"{run.name}: {len(timelines)} rank{'s' * (len(timelines) > 1)}, {sum(map(len, timelines)):,} events, by"
-        f" {timelines[0].tool}"
+        f"{run.name}: {counted(len(timelines), 'rank')}, {sum(map(len, timelines)):,} events, by {timelines[0].tool}"
     ]
     if timelines[0].size and timelines[0].size > len(timelines):
         lines.append(
@@ -58,18 +58,18 @@ def text(run):
             )
     first, steps = timelines[0], analysis.common_steps(run)[0]
     for words, kinds in (
-        ("computation", (COMPUTE,)),
-        ("copies", (COPY,)),
-        ("collectives, with waiting", (COMMUNICATION,)),
+        (f"Longest computation, of rank {first.rank}:", (COMPUTE,)),
+        (f"Longest copies, of rank {first.rank}:", (COPY,)),
+        (f"Longest collectives, with waiting, of rank {first.rank}:", (COMMUNICATION,)),
     ):
         longest = analysis.operators(first, steps, kinds)[:LONGEST]
-        lines += [f"Longest {words}, of rank {first.rank}:"] * bool(longest)
+        lines += [words] * bool(longest)
         lines += [
-            f"  {_short(name):{NAME}}  {1000 * seconds:8.3f} ms a step, {calls:.4g} calls"
+            f"  {_short(name):{NAME}}  " + f"{1000 * seconds:8.3f} ms a step, {calls:.4g} calls"
             for name, seconds, calls in longest
         ]
     finding = analysis.verdict(run, of_ranks)
-    lines.append(f"Verdict: {finding.sentence}.")
+    lines.append(marked(f"Verdict: {finding.sentence}."))
     return lines
 
 

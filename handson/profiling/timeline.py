@@ -57,7 +57,7 @@ class Timeline:
     lane: numpy.ndarray  # index into `lanes`
     names: list
     lanes: list  # words: "thread 17", "GPU 0, stream 7"
-    rank: int | None = None  # None: not in the file
+    rank: int | None = None  # None if the file does not contain it
     size: int | None = None  # number of ranks
     host: str | None = None
     clock: str | None = None  # identity of the machine, whose virtual nodes share its clock
@@ -136,7 +136,7 @@ STEP_NAME = re.compile(r"(?:ProfilerStep#|step |iteration )(\d+)", re.IGNORECASE
 
 
 def step_number(name):
-    """Return the number in the name of an iteration's range, such as ProfilerStep#12 or "step 12"; None for other
+    """Return the number in the name of an iteration's range, such as ProfilerStep#12 or "step 12", or None for other
     names."""
     found = STEP_NAME.fullmatch(name)
     return int(found[1]) if found else None
@@ -149,8 +149,8 @@ class Run:
     name: str
     timelines: list
     offsets: dict = field(default_factory=dict)  # rank -> ns added to its clock
-    usage: dict | None = None  # of devices, from result.json
-    result: object = None  # the Result beside the profiles, or None
+    usage: dict | None = None  # the use of the devices, from result.json
+    result: object = None  # the Result next to the profiles, or None
 
 
 class Builder:

@@ -18,7 +18,7 @@ from handson.profiling.recording import VARIABLE, Plan
 from handson.training.launch import launcher_rank
 
 FIRST_WITHOUT_NVPROF = (8, 0)  # compute capability; CUDA 13 no longer has nvprof
-RECORDERS = {"nvprof": "nvprof", "nsys": "nsys", "torch": "torch (PyTorch's profiler, Chainer's hooks)"}
+RECORDERS = {"nvprof": "nvprof", "nsys": "nsys", "torch": "torch (PyTorch's profiler or Chainer's hooks)"}
 OVERHEAD = {
     "torch": "only the recorded steps take some percent longer",
     "nvprof": "launching a kernel takes some microseconds longer, in all steps; nvprof is loaded into all processes",
@@ -64,7 +64,7 @@ def record(command, tool, folder, skip, steps, say=speak):
 
 
 def choose(tool, gpu):
-    """Return (nvprof, nsys or torch, the reason for the choice). gpu: the GPU's compute capability, such as (7, 5);
+    """Return (nvprof, nsys or torch, the reason for the choice). gpu: the GPU's compute capability, such as (7, 5), or
     None without a GPU. Raises RecordError."""
     nvprof, nsys = shutil.which("nvprof"), shutil.which("nsys")
     if tool != "auto":
@@ -77,16 +77,18 @@ def choose(tool, gpu):
         return tool, "as was asked for"
     if gpu is None:
         return "torch", "which needs no GPU, and there is none here"
-    words = f"the GPU has compute capability {gpu[0]}.{gpu[1]}"
+    words = f"as the GPU has compute capability {gpu[0]}.{gpu[1]}"
     if nvprof and gpu < FIRST_WITHOUT_NVPROF:
-        return "nvprof", f"as {words}"
+        return "nvprof", words
     if nsys:
-        return "nsys", f"as {words}, and nvprof {'records those below 8.0 only' if nvprof else 'is not on PATH'}"
-    return "torch", f"as {words}, and nsys is not on PATH"
+        return "nsys", words + (
+            ", and nvprof records those below 8.0 only" if nvprof else ", and nvprof is not on PATH"
+        )
+    return "torch", f"{words}, and nsys is not on PATH"
 
 
 def capability():
-    """Return the compute capability of the first GPU, such as (7, 5); None if no GPU can be used."""
+    """Return the compute capability of the first GPU, such as (7, 5), or None if no GPU can be used."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return None
     import pynvml

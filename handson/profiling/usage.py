@@ -42,8 +42,8 @@ class Device(TypedDict):
     name: str
     utilisation: list[Number]  # %
     memory: list[Number]  # bytes
-    energy: Number | None  # J, of the whole run
-    others: NotRequired[Number | None]  # %, of other programs, mean; None if unknown
+    energy: Number | None  # the joules of the whole run
+    others: NotRequired[Number | None]  # mean use by other programs in %; None if unknown
 
 
 class Node(TypedDict):
@@ -51,8 +51,8 @@ class Node(TypedDict):
     of older versions lack the fields marked NotRequired."""
 
     name: str
-    cores: Number  # that the run could use
-    seconds: NotRequired[Number]  # by the wall clock
+    cores: Number  # the cores that the run could use
+    seconds: NotRequired[Number]  # elapsed time
     used: NotRequired[Number]  # core seconds of the run's processes
     others: NotRequired[Number]  # core seconds of all other programs
 
@@ -78,18 +78,17 @@ class Disturbance:
 
     def words(self, runs=1):
         """Return the sentence on it; runs: the number of runs, of which this one was disturbed most."""
-        several = runs > 1
-        return (
-            f"other programs took {'up to ' * several}{100 * self.share:.0f} % of {self.of}: repeat"
-            f" {'these runs' if several else 'the run'}"
-        )
+        share = f"{100 * self.share:.0f}"
+        if runs > 1:
+            return f"other programs took up to {share} % of {self.of}: repeat these runs"
+        return f"other programs took {share} % of {self.of}: repeat the run"
 
 
 class Gpus:
     """The GPUs that this process may use. Their memory includes all processes."""
 
     def __init__(self, indices=None):
-        """Open the GPUs with these CUDA indices; None: all. Raises NVMLError if there are none."""
+        """Open the GPUs with these CUDA indices, or with None all GPUs. Raises NVMLError if there are none."""
         import pynvml
 
         self.nvml = pynvml
@@ -107,7 +106,7 @@ class Gpus:
         self.names = [
             f"GPU {index} ({pynvml.nvmlDeviceGetName(handle)})" for index, handle in zip(indices, self.handles)
         ]
-        self.limits = [None] * len(self.names)  # of the memory in bytes, set by the first sample
+        self.limits = [None] * len(self.names)  # each device's bytes of memory, which the first sample sets
 
     def sample(self):
         """Return (utilisation in %, memory in bytes, energy so far in J or None) of each device."""
@@ -117,8 +116,8 @@ class Gpus:
             yield self.nvml.nvmlDeviceGetUtilizationRates(handle).gpu, memory.used, self._energy(handle)
 
     def others(self, processes):
-        """Return the utilisation in % of each device in the last INTERVAL by all processes except these; None if it is
-        unknown."""
+        """Return the utilisation in % of each device in the last INTERVAL by all processes except these, or None if it
+        is unknown."""
         since = int((time.time() - INTERVAL) * 1e6)
         return [self._others(handle, processes, since) for handle in self.handles]
 
@@ -144,13 +143,13 @@ class Cores:
     """Virtual GPUs: the utilisation of their cores by all processes, and the memory of this user's processes that are
     pinned to them.
 
-    If these processes count their tensors (--gpu-memory), it is the tensors' memory. `limits`: of the memory in bytes;
-    None: not limited.
+    If these processes count their tensors (--gpu-memory), it is the tensors' memory. `limits` contains the limits of
+    the memory in bytes, or None for no limit.
     """
 
     def __init__(self, gpus=None):
-        """Open these virtual GPUs; memory then counts only processes of this batch job. None: one for each core that
-        this process may use."""
+        """Open these virtual GPUs; memory then counts only processes of this batch job. None means one for each core
+        that this process may use."""
         self.job = None if gpus is None else _job("self")
         self.cores = sorted({virtual_gpus.core_of(gpu) for gpu in gpus}) if gpus is not None else virtual_gpus.cores()
         self.names = [f"core {core} (virtual GPU)" for core in self.cores]
@@ -193,7 +192,7 @@ def _job(process):
 
 
 def _memory(process):
-    """Return the resident memory of a process in bytes; 0 if it has ended."""
+    """Return the resident memory of a process in bytes, or 0 if it has ended."""
     try:
         return linux.memory(process)[1]
     except (OSError, ValueError):
@@ -201,7 +200,7 @@ def _memory(process):
 
 
 def devices(gpus=None):
-    """Return this machine's Gpus, or Cores if it has none. gpus: ids as in -g, None: all."""
+    """Return this machine's Gpus, or Cores if it has none. gpus: ids as in -g, or None for all GPUs."""
     return _gpus(gpus) or Cores(gpus)
 
 
@@ -225,7 +224,7 @@ def count_gpus():
 
 
 def memory_of_gpus():
-    """Return the bytes of memory of each GPU that this process may use; [] if there are none."""
+    """Return the bytes of memory of each GPU that this process may use, or [] if there are none."""
     found = _gpus()
     return [found.nvml.nvmlDeviceGetMemoryInfo(handle).total for handle in found.handles] if found else []
 
@@ -238,7 +237,7 @@ class Share:
     """
 
     def __init__(self, cores):
-        """Start counting. cores: those that the run can use on this node."""
+        """Start counting. cores: the cores that the run can use on this node."""
         self.cores = cores
         self.scanned = self.extended = time.monotonic()
         self.processes = self._processes()
@@ -384,10 +383,10 @@ def _path(folder):
 
 
 def read(folder, seconds=None):
-    """Return the samples in a run's folder as a Usage of at most MOST samples; None if there are none.
+    """Return the samples in a run's folder as a Usage of at most MOST samples, or None if there are none.
 
     seconds: the duration of the training run that has just ended. The use of cores is counted only in these seconds,
-    because ranks wait for each other before. None: from the first sample on.
+    because ranks wait for each other before. None means: starting at the first sample.
     """
     found, of_shares, begin, interval, gpus = [], [], None, INTERVAL, set()
     for head, samples in _files(folder):
@@ -461,7 +460,7 @@ def _nodes(of_shares):
 
 
 def disturbance(usage, workers):
-    """Return the Disturbance of a run with this many workers; None if other programs left enough cores, or if it is
+    """Return the Disturbance of a run with this many workers, or None if other programs left enough cores, or if it is
     unknown. usage: its Usage, or None."""
     taken = []
     for node in (usage or {}).get("nodes", ()):

@@ -80,7 +80,7 @@ def remove_old(folder):
 
 
 def load(folder, device):
-    """Return (shared, own) of this rank, from the newest readable checkpoint in `folder`; None if there is no
+    """Return (shared, own) of this rank, from the newest readable checkpoint in `folder`, or None if there is no
     checkpoint. All ranks must call it. Raises CheckpointError if none can be read.
 
     A run may resume with another number of ranks. Each rank then starts with the mean of all ranks' residuals, so that
@@ -116,7 +116,7 @@ def _own(state, device):
 
 
 def _metadata(checkpoint):
-    """Return the names, shapes and types of a checkpoint's content; None if they cannot be read."""
+    """Return the names, shapes and types of a checkpoint's content, or None if they cannot be read."""
     try:
         return dcp.FileSystemReader(checkpoint).read_metadata()
     except Exception:  # a file that was cut off can fail in any way

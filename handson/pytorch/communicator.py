@@ -24,8 +24,8 @@ class Communicator:
     size: int
     intra_rank: int
     inter_size: int  # the number of nodes
-    name: str  # of the backend, which carries the gradients
-    devices: str = ""  # of all ranks, in words
+    name: str  # the backend, which sends the gradients
+    devices: str = ""  # the devices of all ranks, in words
 
     def allgather(self, thing):
         """Return a list with every rank's `thing`, equal on all ranks."""
@@ -74,7 +74,8 @@ def communicator(args):
 @contextlib.contextmanager
 def gloo_group(args):
     """``with gloo_group(args) as comm``: form a process group on CPUs from ranks that mpiexec, torchrun or srun has
-    started, for a program that is not a training script. args.patience: as for options.begin_ranks."""
+    started, for a program that is not a training script. args.patience has the same meaning as for
+    options.begin_ranks."""
     options.begin_ranks(args.patience)
     dist.init_process_group("gloo")
     yield communicator(args)

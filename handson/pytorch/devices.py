@@ -9,7 +9,7 @@ from handson.errors import TrackError
 from handson.pytorch import memory_counter
 from handson.training import equal_ranks, launch, progress, rank_watcher, step_times, virtual_gpus
 
-_hook = None  # of this process's optimizers
+_hook = None  # the hook that this process's optimizers call after each step
 _steps = 0  # run by these optimizers
 
 
@@ -36,8 +36,9 @@ def problem(gpus):
     for gpu in gpus:
         if gpu >= count():
             kind = "GPU" if torch.cuda.is_available() else "virtual GPU"
-            ids = f"{kind}s 0 to {count() - 1}" if count() > 1 else f"{kind} 0 (-g 0,0 lets two workers share it)"
-            return f"-g: there is no {kind} {gpu}; this machine has {ids}"
+            if count() == 1:
+                return f"-g: there is no {kind} {gpu}; this machine has {kind} 0 (-g 0,0 lets two workers share it)"
+            return f"-g: there is no {kind} {gpu}; this machine has {kind}s 0 to {count() - 1}"
     return None
 
 

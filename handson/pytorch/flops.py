@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from handson.pytorch import devices
 from handson.pytorch.model import get_model
 
-SIDE = {"cpu": 1024, "cuda": 8192}  # of the matrices: large enough that nothing but their product takes time
+SIDE = {"cpu": 1024, "cuda": 8192}  # rows of the matrices: so many that nothing but their product takes time
 PRODUCTS = 8
 
 

@@ -31,7 +31,7 @@ from handson.training.launch import launcher_rank
 STEPS = 3
 # bytes that a process may allocate beyond twice its limit: libraries and fragmented memory
 HEADROOM = 2**30
-_counter = None  # of this process
+_counter = None  # the counter of this process, once it has started
 
 
 class Counter(TensorCounter):
@@ -70,7 +70,7 @@ class Counter(TensorCounter):
         self.count(parameter, "parameters")
 
     def predicted(self):
-        """Return the bytes that formulas give for each of PARTS; None if there is no formula."""
+        """Return the bytes that formulas give for each of PARTS, or None if there is no formula."""
         known = [parameter for reference in self._parameters.values() if (parameter := reference()) is not None]
         return memory_formulas.predicted(known, self._optimizers.values(), self._buckets)
 
@@ -100,7 +100,7 @@ class Counter(TensorCounter):
 
     def _begin_of_forward(self, module, arguments):
         if self.phase == "build":
-            # of a network that was created before the counter started
+            # this network was created before the counter started
             for tensor in itertools.chain(module.parameters(), module.buffers()):
                 self.know(tensor)
             self.began = time.perf_counter()

@@ -12,8 +12,8 @@ STATES = {  # optimizer -> how many numbers of its state belong to each paramete
 
 
 def predicted(parameters, optimizers, buckets=0):
-    """Return the bytes of each of gpu_memory.PARTS; None if there is no formula. parameters: with the buffers; buckets:
-    the bytes that DistributedDataParallel keeps of gradients in addition to the gradients themselves."""
+    """Return the bytes of each of gpu_memory.PARTS, or None if there is no formula. parameters: with the buffers;
+    buckets: the bytes that DistributedDataParallel keeps of gradients in addition to the gradients themselves."""
     states = [state(optimizer) for optimizer in optimizers]
     return {
         "parameters": sum(map(size, parameters)),
@@ -29,7 +29,7 @@ def size(tensor):
 
 
 def state(optimizer):
-    """Return the bytes of an optimizer's state; None for an optimizer that is not in STATES."""
+    """Return the bytes of an optimizer's state, or None for an optimizer that is not in STATES."""
     states = STATES.get(type(optimizer))
     if states is None:
         return None

@@ -24,7 +24,7 @@ from handson.pytorch.memory_formulas import size
 from handson.pytorch.transformer import Transformer
 from handson.training import identity, options, progress
 
-STEPS, IMAGES, RATE = 3, 16, 0.1  # of the comparison: steps of SGD, images in each, learning rate
+STEPS, IMAGES, RATE = 3, 16, 0.1  # the comparison runs 3 steps of SGD with 16 images each
 
 
 def linear(weight, bias):

@@ -26,7 +26,7 @@ def all_gather(mine, group=None):
 
 
 def reduce_scatter(terms, group=None):
-    """Return the sum of all ranks' `terms` (images, all tokens, width), for this rank's tokens."""
+    """Sum all ranks' `terms` (images, all tokens, width), and return the part for this rank's tokens."""
     parts = [part.contiguous() for part in terms.chunk(dist.get_world_size(group), dim=1)]
     mine = torch.empty_like(parts[0])
     dist.reduce_scatter(mine, parts, group=group)
@@ -60,7 +60,7 @@ class _AllTokens(torch.autograd.Function):
 
 
 class OwnTokens(nn.Module):
-    """Tokens (images, all tokens, width), equal on all ranks of `group`, to this rank's tokens."""
+    """Map tokens (images, all tokens, width), which are equal on all ranks of `group`, to this rank's tokens."""
 
     def __init__(self, group):
         super().__init__()
@@ -71,7 +71,7 @@ class OwnTokens(nn.Module):
 
 
 class AllTokens(OwnTokens):
-    """The reverse of OwnTokens. All ranks compute the same from all tokens, so a rank's gradient of them is whole."""
+    """Map this rank's tokens to all tokens. All ranks then compute the same, so each rank has the whole gradient."""
 
     def forward(self, mine):
         return _AllTokens.apply(mine, self.group)

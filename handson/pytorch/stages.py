@@ -12,7 +12,7 @@ from handson.files import written_aside
 from handson.pipelines import Operation, division_problem, schedule_problem
 from handson.pytorch.communicator import stop_together
 
-FILE = "pipeline.json"  # in a run's folder
+FILE = "pipeline.json"  # a file in a run's folder
 _done = None  # [name, begin, end] of each operation of this rank's step, while it is recorded
 
 

@@ -34,11 +34,11 @@ class Partition(Sampler):
     """A batch sampler for one of several workers, whose state is two numbers: the epoch, and how many samples of it
     have been taken.
 
-    Every epoch goes through all samples once, in an order that follows from `seed` and the epoch alone. All workers
-    together take at most `batchsize` of the next ones in a step (`total` of them), each worker its part: equal to
-    within one sample, for any number of workers. The state is the same on all workers, and suits any number of them. It
-    is exact after each batch if the DataLoader has no processes of its own (num_workers=0), because those fetch batches
-    in advance.
+    Every epoch contains each sample once, in an order that depends only on `seed` and the epoch. In a step, all workers
+    together take the next samples, at most `batchsize` (`total` is their number). The workers' parts differ by at most
+    one sample, for any number of workers. The state is the same on all workers, so a run can resume with another number
+    of workers. The state is exact after each batch only if the DataLoader has no worker processes (num_workers=0),
+    because worker processes fetch batches in advance.
     """
 
     def __init__(self, samples, batchsize, partitions=1, partition=0, seed=0, shuffle=True):

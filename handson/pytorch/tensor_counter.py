@@ -15,7 +15,7 @@ from handson.training import gpu_memory
 from handson.training.gpu_memory import PARTS
 
 RESIZING = ("resize_", "resize_as_")  # operations that change the size of an existing tensor
-# by torch's allocators, for CPUs and for GPUs
+# the words of torch's allocators, for CPUs and for GPUs
 REFUSED = re.compile(r"tried to allocate ([0-9.]+) ?(?:([kmgt])i)?b", re.IGNORECASE)
 
 

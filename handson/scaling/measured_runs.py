@@ -32,13 +32,13 @@ class Run:
     per_node: int
     batchsize: int  # per worker
     steps: numpy.ndarray  # seconds; a single mean if the steps were not measured separately
-    network: str = ""  # "100mbit"; "": not limited
+    network: str = ""  # such as "100mbit"; "" if it is not limited
     parameters: int | None = None
     dtype: str = "float32"
     double_buffering: bool = False
     overlap: bool = True  # all-reduces begin during backward
     evaluation: float = 0.0  # seconds after each epoch, by all workers together
-    images: int = 0  # of an epoch
+    images: int = 0  # per epoch
     result: object = None
 
     @property
@@ -215,16 +215,8 @@ def check(runs):
                 f"the runs train networks of {sizes[0]:,} and {sizes[1]:,} parameters: give runs of one network"
             )
     single, several = [run for run in runs if run.workers == 1], [run for run in runs if run.workers > 1]
-    only = "there is only one run, " if len(runs) == 1 else "all runs are "
-    if not single:
-        raise RunsError(
-            f"{only}of {runs[0].workers} workers, which do not show how long one worker computes: {ONE}, and give its"
-            " folder, too"
-        )
-    if not several:
-        raise RunsError(
-            f"{only}of one worker, which do not show what communication costs: {MORE}, and give its folder, too"
-        )
+    if problem := _too_few(runs, single, several):
+        raise RunsError(problem)
     for run in several:
         if run.result and run.workers % run.result.nodes:
             raise RunsError(
@@ -235,3 +227,28 @@ def check(runs):
         if run.network:
             message_times.rate(run.network)
     return single, several
+
+
+def _too_few(runs, single, several):
+    """Return a sentence if the runs are all of one worker, or all of more; otherwise None."""
+    workers = runs[0].workers
+    if not single and len(runs) == 1:
+        return (
+            f"there is only one run, of {workers} workers, which do not show how long one worker computes: {ONE}, and"
+            " give its folder, too"
+        )
+    if not single:
+        return (
+            f"all runs are of {workers} workers, which do not show how long one worker computes: {ONE}, and give its"
+            " folder, too"
+        )
+    if not several and len(runs) == 1:
+        return (
+            f"there is only one run, of one worker, which do not show what communication costs: {MORE}, and give its"
+            " folder, too"
+        )
+    if not several:
+        return (
+            f"all runs are of one worker, which do not show what communication costs: {MORE}, and give its folder, too"
+        )
+    return None

@@ -109,7 +109,8 @@ ALGORITHMS = {"ring": ring, "tree": tree, "hierarchical": hierarchical, "two_dim
 
 
 def all_reduce(size, ranks, cluster, algorithm="ring"):
-    """Return the seconds of an all-reduce of `size` bytes over `ranks` ranks; 0 for one rank. Raises TopologyError."""
+    """Return the seconds of an all-reduce of `size` bytes over `ranks` ranks, or 0 for one rank. Raises
+    TopologyError."""
     nodes(ranks, cluster.per_node)
     return named(algorithm, ALGORITHMS)(size, ranks, cluster) if ranks > 1 else 0.0
 
@@ -130,7 +131,7 @@ def buckets(size, bucket=BUCKET):
 def exposed(computation, durations, overlap=True, double_buffering=False):
     """Return the seconds of communication that computation does not hide in a step of `computation` seconds.
 
-    durations: of the all-reduce of each bucket, in the order in which backward fills the buckets, at equal intervals.
+    durations: the seconds of each bucket's all-reduce. Backward fills the buckets in this order, at equal intervals.
     Without overlap, the all-reduces start after backward. With double buffering, the all-reduces of a step run during
     the next step.
     """

@@ -23,9 +23,9 @@ BAND = (0.0025, 0.9975)
 
 @dataclass(frozen=True)
 class Plan:
-    """The conditions of a prediction; None means as in the runs."""
+    """The conditions of a prediction. With None, a condition is the same as in the runs."""
 
-    rate: float | None = None  # bytes/s of each node's network; None: not limited
+    rate: float | None = None  # bytes/s of each node's network; None if it is not limited
     per_node: int = 1
     algorithm: str = "ring"
     dtype: str = "float32"
@@ -38,16 +38,16 @@ class Plan:
 class Model:
     """The parameters, with one value per draw."""
 
-    compute: list  # of each draw, resampled seconds of a step of one worker
+    compute: list  # for each draw, the resampled seconds of one worker's steps
     overhead: numpy.ndarray  # additional seconds per step with two or more workers
     latency: numpy.ndarray  # seconds of a message of an all-reduce
-    share: numpy.ndarray  # of a network's rate that an all-reduce reaches
+    share: numpy.ndarray  # the share of a network's rate that an all-reduce reaches
     parameters: int
     batchsize: int
     fixed: float  # share of a step's computation that does not depend on the batch size
     overlap: bool
     evaluation: float  # seconds of one worker after each epoch
-    images: int  # of an epoch
+    images: int  # per epoch
     told_apart: bool  # whether the runs distinguish overhead from latency
     crossed: bool  # whether messages of these runs, or of a measured network, passed between nodes
 
@@ -90,8 +90,8 @@ class Prediction:
 
 
 def fit(runs, networks=(), parameters=None, seed=0):
-    """Fit a Model to measured Runs, and to MeasuredNetworks if there are any. parameters: of the network, if no run
-    records them.
+    """Fit a Model to measured Runs, and to MeasuredNetworks if there are any. parameters: the number of the network's
+    parameters, if no run records it.
 
     The computation comes from the runs with one worker; overhead and latency come from the additional time of runs with
     several workers. Runs with a single number of workers cannot distinguish overhead from latency, but a network

@@ -8,27 +8,30 @@ handson.scaling.model.
 import numpy
 
 from handson import figures
-from handson.language import speak
+from handson.language import marked, speak, translated
 from handson.scaling import batch_size, measured_runs, message_times
 from handson.scaling.model import BAND, Plan, fit, predict
-from handson.words import counted
+from handson.words import counted, rjust, width
 
 MOST = 4096  # workers
 SURE = 100  # a fitted critical batch this many times as large as the largest batch of the runs is not reported
-HEADINGS = (
-    "workers",
-    "nodes",
-    "ms a step",
-    "images/s",
-    "95 % band",
-    "speed-up",
-    "efficiency",
-    "compute",
-    "waiting",
-    "overhead",
-    "communication",
-    "evaluation",
+HEADINGS = marked(
+    (
+        "workers",
+        "nodes",
+        "ms a step",
+        "images/s",
+        "95 % band",
+        "speed-up",
+        "efficiency",
+        "compute",
+        "waiting",
+        "overhead",
+        "communication",
+        "evaluation",
+    )
 )
+TO = marked("to")
 # part -> its name in figures
 PARTS = {
     "compute": "compute",
@@ -94,7 +97,7 @@ def command(
         say(line)
     drawing, words = draw(predictions, one, found, efficiency)
     path = figures.place(figure, own.name, "prediction.png")
-    say("Figure: " + " and ".join(map(str, figures.save(drawing, path, words))))
+    say(figures.told(figures.save(drawing, path, words)))
 
 
 def numbers(text):
@@ -124,7 +127,7 @@ def described(model, plan, rate):
     size = model.parameters * message_times.DTYPES[plan.dtype]
     lines = [
         f"Predicted: {plan.algorithm} all-reduce of {size / 1e6:.3g} MB ({plan.dtype}), network"
-        f" {rate or 'not limited'}, {plan.per_node} worker{'s' * (plan.per_node > 1)} a node, batch"
+        f" {rate or 'not limited'}, {counted(plan.per_node, 'worker')} a node, batch"
         f" {plan.batchsize or model.batchsize} per worker" + ", double buffering" * plan.double_buffering
     ]
     if plan.batchsize and plan.batchsize != model.batchsize and model.fixed == 0:
@@ -135,7 +138,7 @@ def described(model, plan, rate):
     lines.append("Fitted to the runs:")
     for name, (median, low, high) in model.intervals().items():
         factor, unit = (1000, " ms") if not name.startswith("share") else (1, "")
-        lines.append(f"  {name}: {factor * median:.4g}{unit} ({factor * low:.4g} to {factor * high:.4g})")
+        lines.append(f"  {translated(name)}: {factor * median:.4g}{unit} ({_band(factor * low, factor * high, '.4g')})")
     if not model.told_apart:
         lines.append(
             "  Runs with only one number of workers above 1 cannot distinguish overhead from latency, which widens"
@@ -152,7 +155,7 @@ def described(model, plan, rate):
 
 def table(predictions, one):
     """Return the predictions as lines of aligned text; parts of the step are shares of its time with evaluation."""
-    rows = [HEADINGS]
+    rows = [tuple(map(translated, HEADINGS))]
     for found in predictions:
         rate, low, high = middle(found.throughput)
         speedup = float(numpy.median(found.throughput / one.throughput))
@@ -164,14 +167,18 @@ def table(predictions, one):
                 str(found.nodes),
                 f"{1000 * numpy.median(found.step):.2f}",
                 f"{rate:.1f}",
-                f"{low:.1f} to {high:.1f}",
+                _band(low, high, ".1f"),
                 f"{speedup:.2f}",
                 f"{speedup / found.workers:.3f}",
                 *shares,
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+    widths = [max(map(width, column)) for column in zip(*rows)]
+    return ["  ".join(map(rjust, row, widths)) for row in rows]
+
+
+def _band(low, high, digits):
+    return f"{low:{digits}} {translated(TO)} {high:{digits}}"
 
 
 def middle(values):
@@ -213,7 +220,9 @@ def limits(model, plan, predictions, one, efficiency):
     )
     ends = {found.workers: found for found in (predictions[0], predictions[-1])}.values()
     costs = [
-        f"{1e6 / 3600 * found.nodes / numpy.median(found.throughput):.3g} with {counted(found.workers, 'worker')}"
+        marked(
+            f"{1e6 / 3600 * found.nodes / numpy.median(found.throughput):.3g} with {counted(found.workers, 'worker')}"
+        )
         for found in ends
     ]
     lines.append(f"Node-hours for a million images: {', '.join(costs)}.")

@@ -37,7 +37,7 @@ START = {
     "network p3": 0.3,
     "network p3 placement group": 0.3,
 }
-TRIALS, STARTS = 3000, 4  # of each search
+TRIALS, STARTS = 3000, 4  # each search tries this many points, from this many starts
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Row:
     measured: float
     predicted: float
     unit: str
-    source: str  # from what it was predicted
+    source: str  # the rows or facts from which it was predicted
 
     @property
     def error(self):

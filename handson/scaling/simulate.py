@@ -23,7 +23,7 @@ class Topology:
 
     cluster: Cluster
     ranks: int
-    nodes_per_switch: int | None = None  # None: all nodes below one switch
+    nodes_per_switch: int | None = None  # with None, all nodes are below one switch
     oversubscription: float = 1.0
     slow: dict = field(default_factory=dict)
 

@@ -53,8 +53,8 @@ def check(gpus, count):
 
 def check_batches(images, batchsize, replicas):
     """Refuse a batch size with which the last step of an epoch leaves some `replicas` without images: TensorFlow's
-    operations would fail, and the statistics of batch normalisation would be NaN. images: per epoch; batchsize: per
-    replica. Raises TrackError."""
+    operations would fail, and the statistics of batch normalisation would be NaN. images: the images per epoch;
+    batchsize: the images per replica. Raises TrackError."""
     if 0 < (rest := images % (batchsize * replicas)) < replicas:
         raise TrackError(
             f"-b: batches of {batchsize} for each of {replicas} replicas leave {rest} of {images:,} images for the last"

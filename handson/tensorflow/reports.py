@@ -45,8 +45,8 @@ def evaluator(model, test_set, batchsize):
 
 
 def means(sums, batches, number):
-    """Return a function that returns (loss, accuracy) as means over `number` images; sums(*batch): their sums over a
-    batch."""
+    """Return a function that returns (loss, accuracy) as means over `number` images; sums(*batch) returns the sums over
+    a batch."""
 
     def evaluate():
         found = []

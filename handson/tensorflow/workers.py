@@ -41,7 +41,7 @@ def serve(comm):
     if not tf.config.list_physical_devices("GPU"):
         os.sched_setaffinity(0, {virtual_gpus.core_of(max(0, comm.rank - 2))})
     cluster, role, index = rendezvous.read(os.environ["TF_CONFIG"])
-    # with one of the latter, it would hang
+    # with a single inter-op thread, the server would hang
     settings = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=4)
     server = tf.distribute.Server(
         tf.train.ClusterSpec(cluster), job_name=role, task_index=index, protocol="grpc", config=settings, start=True

@@ -8,6 +8,7 @@ from handson.cluster.nodes import current_node, job_nodes, job_processes
 from handson.language import speak
 from handson.profiling import usage
 from handson.training import progress
+from handson.words import counted
 
 COLUMNS = ["epoch", "main/loss", "validation/main/loss", "main/accuracy", "validation/main/accuracy", "elapsed_time"]
 
@@ -63,10 +64,10 @@ def without_effect(args, comm=None):
     """Yield sentences on options without effect, and on GPUs that workers share."""
     on_a_node = -(-comm.size // comm.inter_size) if comm else len(args.gpu)
     if len(args.gpu) > on_a_node:
-        ranks = f"{on_a_node} rank{'s run' if on_a_node > 1 else ' runs'}"
+        unused = ", ".join(map(str, args.gpu[on_a_node:]))
         yield (
-            f"-g names {len(args.gpu)} GPUs, but only {ranks} on a node, with one GPU each:"
-            f" {', '.join(map(str, args.gpu[on_a_node:]))} not used"
+            f"-g names {len(args.gpu)} GPUs, but only {counted(on_a_node, 'rank')}"
+            f" {'run' if on_a_node > 1 else 'runs'} on a node, with one GPU each: {unused} not used"
         )
     if "shared by" in getattr(args, "devices", ""):
         yield (
@@ -80,7 +81,7 @@ def without_effect(args, comm=None):
 
 
 def beyond_the_job(workers, gpus, comm=None):
-    """Return the resources that a run uses beyond its job's share, in words; "" if there are none, or no job."""
+    """Return the resources that a run uses beyond its job's share, in words, or "" if there are none, or no job."""
     processes, share = job_processes(), job_nodes().get(current_node(), {}).get("slots")
     if comm and processes and workers > processes:
         return (

@@ -203,30 +203,33 @@ def read(path, entry):
         raise DataError(
             f"{path} is truncated, altered or not an .npz file ({type(error).__name__}: {error}): {cure}"
         ) from None
-    if problem := _what_is_wrong(arrays, entry.get("archive")):
-        raise DataError(f"{path} {problem}: {cure}")
+    if problem := _what_is_wrong(path, arrays, entry.get("archive")):
+        raise DataError(f"{problem}: {cure}")
     return arrays
 
 
-def _what_is_wrong(arrays, archive):
-    """Return why `arrays` are not a data set, as the end of a sentence; None if they are one."""
+def _what_is_wrong(path, arrays, archive):
+    """Return why the `arrays` in the file `path` are not a data set, as a sentence, or None if they are one."""
     names = ("train_images", "train_labels", "test_images", "test_labels", "classes", "maximum")
     if missing := [name for name in names if name not in arrays]:
-        return f"lacks {', '.join(missing)}"
+        return f"{path} lacks {', '.join(missing)}"
     if archive and str(arrays.get("archive_sha256")) != archive["sha256"]:
-        return "was made from an archive other than the one in datasets.toml"
+        return f"{path} was made from an archive other than the one in datasets.toml"
     if arrays["maximum"].shape != () or arrays["maximum"].dtype.kind not in "uif" or not arrays["maximum"] > 0:
-        return "has a maximum that is not one positive number"
+        return f"{path} has a maximum that is not one positive number"
     if arrays["classes"].ndim != 1 or arrays["train_images"].shape[1:] != arrays["test_images"].shape[1:]:
-        return "has classes that are not a list, or training and test images of different shapes"
+        return f"{path} has classes that are not a list, or training and test images of different shapes"
     for part in ("train", "test"):
         images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
         if images.ndim != 4 or images.size == 0 or images.shape[1] not in (1, 3) or images.dtype.kind not in "uf":
-            return f"has {part}_images that are not uint8 or float of shape (samples, 1 or 3 channels, height, width)"
+            return (
+                f"{path} has {part}_images that are not uint8 or float of shape (samples, 1 or 3 channels, height,"
+                " width)"
+            )
         if not (0 <= images.min() and images.max() <= arrays["maximum"]):
-            return f"has {part}_images with pixels outside 0 to {arrays['maximum']}"
+            return f"{path} has {part}_images with pixels outside 0 to {arrays['maximum']}"
         if labels.shape != images.shape[:1] or labels.dtype.kind not in "ui":
-            return f"has {part}_labels that are not one whole number for each of the {len(images)} images"
+            return f"{path} has {part}_labels that are not one whole number for each of the {len(images)} images"
         if labels.min() < 0 or labels.max() >= len(arrays["classes"]):
-            return f"has {part}_labels outside the {len(arrays['classes'])} classes"
+            return f"{path} has {part}_labels outside the {len(arrays['classes'])} classes"
     return None

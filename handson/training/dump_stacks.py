@@ -25,7 +25,7 @@ def where(text, is_own, collectives=COLLECTIVES):
     """Return (the collective in which a thread waits, "" if none; (file, line) of the innermost own code, None if no
     thread is in it).
 
-    text: the stacks of one or more threads. is_own(file): whether a file is the user's own code.
+    text: the stacks of one or more threads. is_own(file) returns whether a file is the user's own code.
     """
     waiting, own = "", None
     for thread in re.split(r"\n(?=(?:Current thread|Thread) )", text):

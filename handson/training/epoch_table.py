@@ -1,4 +1,4 @@
-"""The progress table of the lecture and its log, for training loops that write none: those of PyTorch, TensorFlow and
+"""The progress table of the lecture and its log, for training loops that write none, as in PyTorch, TensorFlow and
 JAX."""
 
 import time
@@ -13,7 +13,7 @@ class EpochTable:
     """Print a line after each epoch, and keep it in `log`.
 
     A loop calls `begin`, then `step` after each step and `add` after each epoch. The first step is timed separately,
-    because these systems trace and compile it; the training time does not include evaluation. evaluate(): (loss,
+    because these systems trace and compile it; the training time does not include evaluation. evaluate() returns (loss,
     accuracy) on the test set; `seconds` is its total time so far. speaks: whether this process prints the table.
     """
 

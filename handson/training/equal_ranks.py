@@ -10,7 +10,7 @@ import sys
 from handson.profiling import recording
 from handson.training import identity
 
-problem = ""  # of this run, in words; the same on all ranks
+problem = ""  # this run's problem, in words, which is the same on all ranks
 
 
 @functools.cache

@@ -19,9 +19,10 @@ from handson import chosen_device, linux
 from handson.cluster.nodes import job_nodes
 from handson.errors import OneSentence
 from handson.files import written_aside
+from handson.language import marked
 from handson.sizes import words
 
-PARTS = ("parameters", "gradients", "optimizer", "activations")
+PARTS = marked(("parameters", "gradients", "optimizer", "activations"))
 # the default of --gpu-memory; `qsub -l gpu_memory=300mb` sets it
 VARIABLE = "HANDSON_GPU_MEMORY"
 LARGEST_FILE = 16 * 2**20  # bytes
@@ -52,8 +53,8 @@ class Counted(Account):
     step: list[tuple[Size, str, Size, Size, Size, Size]]
 
 
-limit = None  # bytes per GPU in this run; math.inf: unlimited; None: nothing is counted
-folder = None  # where its ranks write what they have counted
+limit = None  # bytes per GPU in this run; math.inf if unlimited; None if nothing is counted
+folder = None  # the ranks write their counts into this folder
 gpus = ()  # the ids that the workers of this node have
 
 
@@ -111,7 +112,7 @@ def write(rank, account):
 
 
 def _thinned(moments):
-    """Return at most LONGEST_STEP samples of a step: of each group of neighbours, the one with the largest use."""
+    """Return at most LONGEST_STEP samples of a step. Each group of neighbours keeps the sample with the largest use."""
     group = -(-len(moments) // LONGEST_STEP) or 1
     return [max(moments[at : at + group], key=lambda moment: sum(moment[2:])) for at in range(0, len(moments), group)]
 
@@ -133,7 +134,7 @@ def read(out):
 
 
 def summary(out):
-    """Return the result of `read` without the steps, for result.json; None if nothing was counted or a file is
+    """Return the result of `read` without the steps, for result.json, or None if nothing was counted or a file is
     damaged."""
     try:
         return [{name: value for name, value in account.items() if name != "step"} for account in read(out)] or None
@@ -156,7 +157,7 @@ class Live:
 
 
 def live(process):
-    """Return (bytes in use, limit in bytes) of a process that counts; None for any other process. Only processes of
+    """Return (bytes in use, limit in bytes) of a process that counts, or None for any other process. Only processes of
     this user are read."""
     if (path := linux.file_in_memory(process, LIVE)) is None:
         return None

@@ -23,8 +23,8 @@ LAST = 8  # seconds that the rendezvous' torchrun outlives the others, which wou
 
 
 def started_by():
-    """Return the launcher that started this process as one of several ranks: "torchrun", "mpiexec" or "srun"; "" for a
-    single process.
+    """Return the launcher that started this process as one of several ranks: "torchrun", "mpiexec" or "srun", or "" for
+    a single process.
 
     torchrun may itself be a rank of mpiexec, so it is checked first. Its variables may remain in the shell from an
     earlier run: only TORCHELASTIC_RUN_ID shows that torchrun started this process.
@@ -45,7 +45,7 @@ def under_mpiexec():
 
 
 def launcher_rank():
-    """Return the rank that torchrun, mpiexec or srun gave this process, which is known before MPI starts; 0 for a
+    """Return the rank that torchrun, mpiexec or srun gave this process, which is known before MPI starts, or 0 for a
     single process."""
     return _number({"torchrun": ("RANK",), "mpiexec": MPIEXEC, "srun": ("SLURM_PROCID",), "": ()}[started_by()], 0)
 

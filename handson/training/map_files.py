@@ -18,7 +18,7 @@ from handson.training.data import DataError
 
 FORMATS = ("PNG", "JPEG", "BMP", "PPM")  # the formats that Pillow may read: they contain no programs
 LONGEST = 4096  # bytes of a line
-SUFFIX = "_files"  # of the folder that holds a data set's images
+SUFFIX = "_files"  # ends the name of the folder with a data set's images
 
 
 def folder_of(dataset):
@@ -70,8 +70,8 @@ class MapFile:
     read when it is indexed.
 
     An image needs 16 bytes of memory, for the position of its line and for its label. All images have the size and the
-    colours of the first image. classes: the number of classes; None: a label may be any whole number. Raises DataError
-    for a wrong line, and later for a damaged image.
+    colours of the first image. classes: the number of classes, or None if a label may be any whole number. Raises
+    DataError for a wrong line, and later for a damaged image.
     """
 
     def __init__(self, path, classes=None):

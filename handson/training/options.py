@@ -69,7 +69,7 @@ def _end_in_mpi(rank, sentence):
 
 
 def difference(asked):
-    """Return a sentence on an option that differs between ranks; None if all are equal. asked: the options of each
+    """Return a sentence on an option that differs between ranks, or None if all are equal. asked: the options of each
     rank, as dictionaries."""
     for rank, theirs in enumerate(asked):
         for name, value in asked[0].items():
@@ -148,8 +148,8 @@ def usual_model(track="pytorch"):
 def training_parser(program, gpus, add_options=None):
     """Return the parser of the training script `program` (its path).
 
-    gpus: the default of -g; None: the launcher of the ranks decides. add_options: a function that adds a script's own
-    options to the parser.
+    gpus: the default of -g, or None if the launcher of the ranks decides. add_options: a function that adds a script's
+    own options to the parser.
     """
     unit, script, track = identity.of(program)
     parser = OneSentenceParser(description=f"The training script {script}, {track} track.")

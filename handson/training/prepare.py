@@ -72,7 +72,7 @@ def fetch(archive, folder, say=speak):
     if path.exists():
         verify(path, archive)
         return path
-    for part in folder.glob("*.part"):  # of a run that was killed
+    for part in folder.glob("*.part"):  # left over from a run that was killed
         with contextlib.suppress(OSError):  # another process has removed it, or it belongs to another user
             if time.time() - part.stat().st_mtime > ABANDONED:
                 part.unlink()

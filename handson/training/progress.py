@@ -17,12 +17,12 @@ from handson import linux
 LIMIT = 120  # seconds without a finished step, unless --patience says otherwise
 ANSWER = 10  # seconds in which a rank must write its stack, on a busy machine
 SIGNAL = signal.SIGUSR2  # asks a rank for its stack
-# what a Note begins with: limit in seconds, time.monotonic() of the last progress, whether the ranks have met
+# a Note begins with these: limit in seconds, time.monotonic() of the last progress, whether the ranks have met
 FORMAT = struct.Struct("dd?")
-# messages of a rank to its watcher, besides the numbers of signals: none; that it ends as Python programs do; that it
-# has printed why it ends, plus its status
+# besides numbers of signals, a rank sends its watcher one of these: nothing happens; it ends as Python programs do; it
+# has printed why it ends (this number plus its status)
 LISTENING, ENDING, EXPLAINED = 0, 127, 128
-limit = LIMIT  # seconds without a finished step after which this run ends; 0: no limit
+limit = LIMIT  # this run ends after so many seconds without a finished step; 0 means no limit
 _mine = _watcher = None  # see watched_by
 
 
@@ -30,14 +30,14 @@ class Note:
     """A file without a name that a rank writes and its watcher reads: the rank's limit, the time of its last progress,
     and, on request, its stack.
 
-    descriptor: that of an inherited Note; None: create one.
+    descriptor: the file descriptor of an inherited Note, or None to create a Note.
     """
 
     def __init__(self, descriptor=None):
         self.descriptor = descriptor
         if descriptor is None:
             with tempfile.TemporaryFile() as file:
-                self.descriptor = os.dup(file.fileno())  # which stays open for as long as the rank lives
+                self.descriptor = os.dup(file.fileno())  # it stays open as long as the rank lives
             self.write(0, 0, met=False)
 
     def close(self):
@@ -76,7 +76,7 @@ class Note:
 def watched_by(note, watcher=None):
     """Record the progress of this process for its watcher, and write its stack on request.
 
-    watcher: the descriptor of a pipe that the other process reads; None: the other process does not need reports.
+    watcher: the descriptor of a pipe that the other process reads, or None if it does not need reports.
     """
     global _mine, _watcher
     _mine, _watcher = note, watcher
@@ -106,7 +106,7 @@ def tell(what):
 def tell_end(status):
     """Inform the watcher that this rank has printed why it ends, with `status`. Return whether the watcher has received
     it."""
-    return tell(EXPLAINED + min(status % 256, 100))  # as the system keeps it: sys.exit(-1) is 255
+    return tell(EXPLAINED + min(status % 256, 100))  # the system keeps the status this way: sys.exit(-1) becomes 255
 
 
 def ends_by_watcher():
@@ -116,8 +116,8 @@ def ends_by_watcher():
 
 
 def begin(patience, met=True):
-    """Require progress of this process every `patience` seconds from now on; 0: no limit. met: whether the rank has
-    already communicated with the other ranks, if there are any."""
+    """Require progress of this process every `patience` seconds from now on. With 0, there is no limit. met: whether
+    the rank has already communicated with the other ranks, if there are any."""
     global limit
     limit = patience
     progress(met)

@@ -91,7 +91,7 @@ class _Rank:
     def report_end(self, code):
         """Report how the rank ended, unless it has done so itself, and end the remaining ranks if it has failed.
 
-        code: the status, or the negative number of a signal; None if the rank's parent has already read it.
+        code: the status, or the negative number of a signal, or None if the rank's parent has already read it.
         """
         explained = max(self.told, default=0) - progress.EXPLAINED  # its status, if not negative
         if code is None and explained >= 0:
@@ -150,7 +150,7 @@ class _Launched:
             self.mpiexec = linux.parent(self.mpiexec)
         self.here = int(os.environ.get("MPI_LOCALNRANKS", 0)) if linux.name(self.proxy) == "hydra_pmi_proxy" else 0
         several = int(os.environ.get("PMI_SIZE", 0)) > self.here > 0
-        self.nodes = 2 if several and self.mpiexec > 1 else 0  # at least; 0 where it runs on another machine
+        self.nodes = 2 if several and self.mpiexec > 1 else 0  # the least number; 0 if mpiexec runs elsewhere
 
     def missing(self):
         """Return which ranks are missing, as the start of a sentence, and their number; or None. While ranks start,

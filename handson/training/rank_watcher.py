@@ -42,7 +42,7 @@ def watch(worker=None):
         signal.signal(signal.SIGINT, lambda *_: None)
         end_with_parent()
     note = progress.Note()
-    heard, wakeup = os.pipe()  # for the numbers of signals; its end also shows the watcher that the rank has ended
+    heard, wakeup = os.pipe()  # carries the numbers of signals; when it closes, the rank has ended
     os.set_blocking(wakeup, False)
     role = "worker" if worker is not None else "other" if launcher_rank() else "first"
     rank = sys.argv[0], name(worker), role, os.getpid(), os.getppid(), heard, note.descriptor, COURSE

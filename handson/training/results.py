@@ -55,7 +55,7 @@ class OldResult(ResultError):
 class Result:
     """One training run."""
 
-    unit: Line  # of the course, such as "multi_gpu"; "" for a script outside the units' folders
+    unit: Line  # the course's unit, such as "multi_gpu"; "" for a script outside the units' folders
     script: Name  # without its suffix: "train_cifar_multi_gpu"
     track: Name  # "pytorch" or "chainer"
     profiled: Flag  # profiling also takes time
@@ -67,7 +67,7 @@ class Result:
     batchsize: Count  # per worker
     epochs: Count
     seed: Whole
-    images: Count  # by all workers in all epochs
+    images: Count  # all workers together trained on them, in all epochs
     seconds: AboveZero  # from the start of training to its end, including evaluation
     train_seconds: AboveZero | None = None  # only in training iterations
     throughput: AboveZero = None  # images/s; images / seconds unless given
@@ -76,18 +76,19 @@ class Result:
     model: Line | None = None  # the network of --model; None if the script trains another
     network: Line = ""  # the rate of each node's network, such as "100mbit"; "" if it is not limited
     communicator: Line = ""  # the library that sends the gradients: "gloo", "nccl", ...; "" without communication
-    # the data type of the gradients on the network, such as "float16"; "": that of the parameters, one message each
+    # the data type of the gradients on the network, such as "float16"; "" if each keeps its type and is one message
     gradients: Line = ""
     double_buffering: Flag = False  # a step's gradients are sent while the next step computes
     versions: Versions = field(default_factory=dict)  # software -> version
-    usage: Usage | None = None  # of devices during the run, as returned by handson.profiling.usage.read
-    # of each rank's GPU, as returned by handson.training.gpu_memory.summary; None if it was not counted
+    usage: Usage | None = None  # the use of the devices, as handson.profiling.usage.read returns it
+    # each rank's GPU memory, as handson.training.gpu_memory.summary returns it; None if it was not counted
     memory: Memory | None = None
     # seconds of rank 0's last steps, without the first of each epoch; None if they were not measured
     steps: Steps | None = None
     parameters: Count | None = None  # number of elements of a step's gradient
     unequal: Line = ""  # the difference between the ranks of a data-parallel run, in words
-    folder: str | None = field(default=None, compare=False)  # where it was read; not in the file
+    # the folder from which it was read; the file does not contain it
+    folder: str | None = field(default=None, compare=False)
 
     def __post_init__(self):
         if self.throughput is None and self.seconds:
@@ -170,13 +171,14 @@ def read(path):
 
 
 def _plain(value):
-    """Return a number in the form of JSON; None for NaN and infinity."""
+    """Return a number in the form of JSON, or None for NaN and infinity."""
     value = int(value) if isinstance(value, Integral) else float(value)
     return value if math.isfinite(value) else None
 
 
 def _what_is_wrong(content):
-    """Return why `content`, a dict of Result's fields, is not a result, as the end of a sentence; None if it is one."""
+    """Return why `content`, a dict of Result's fields, is not a result, as the end of a sentence, or None if it is
+    one."""
     if not isinstance(content, dict):
         return "it is not a JSON object"
     if missing := [

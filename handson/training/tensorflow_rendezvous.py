@@ -42,7 +42,7 @@ class Communicator:
     intra_rank: int
     inter_size: int
     name: str  # the communication library
-    devices: str  # of all processes, in words
+    devices: str  # the devices of all processes, in words
 
 
 def port():
@@ -51,8 +51,9 @@ def port():
 
 
 def of_job(make):
-    """Return the TF_CONFIG, a dictionary, that make(lines, rank, port) returns for this process of a batch job; lines:
-    those of $PBS_NODEFILE. Return None if TF_CONFIG is already set. Raises MeetingError if neither variable is set."""
+    """Return the TF_CONFIG, a dictionary, that make(lines, rank, port) returns for this process of a batch job;
+    lines: the lines of $PBS_NODEFILE. Return None if TF_CONFIG is already set. Raises MeetingError if neither
+    variable is set."""
     if os.environ.get("TF_CONFIG"):
         return None
     if not (nodes := os.environ.get("PBS_NODEFILE")):
@@ -71,8 +72,8 @@ def of_job(make):
 
 def with_parameter_server(config):
     """Return the TF_CONFIG, a dictionary, of a process in a cluster with a chief, a parameter server and workers.
-    config: that of a cluster of workers; the first two get the other roles. Raises MeetingError if there are fewer than
-    three workers."""
+    config: the TF_CONFIG of a cluster of workers, whose first two become the chief and the parameter server. Raises
+    MeetingError if there are fewer than three workers."""
     addresses, rank = config["cluster"]["worker"], config["task"]["index"]
     if len(addresses) < 3:
         job = os.environ.keys() & {"PBS_JOBID", "SLURM_JOB_ID"}
@@ -295,7 +296,7 @@ def _watch(end, heed_farewells=True):
             for connection in select.select(connections, [], [])[0]:
                 parted = _says_farewell(connection)
                 if parted and not heed_farewells:
-                    continue  # until the process has ended
+                    continue  # wait until the process has ended
                 if not parted and not _parted.is_set():
                     end(_kept[connection])
                 connections.remove(connection)

@@ -15,7 +15,8 @@ from handson.training.launch import launcher_rank, no_restart
 from handson.training.worker_processes import kill_all
 
 COME = 5  # seconds in which all ranks find a problem that one rank has found, on a busy machine
-LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")  # of gloo, when a rank has died
+# gloo's errors when a rank has died
+LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 
 
 def install():
@@ -93,7 +94,7 @@ def leave(status):
     by_watcher = progress.tell_end(status) and progress.ends_by_watcher()
     MPI = sys.modules.get("mpi4py.MPI")
     if status and MPI and MPI.Is_initialized() and MPI.COMM_WORLD.size > 1 and not by_watcher:
-        time.sleep(0.2)  # for mpiexec to read the output, which it ignores after the following abort
+        time.sleep(0.2)  # mpiexec reads the output in this time; it ignores it after the abort below
         MPI.COMM_WORLD.Abort(status)
     os._exit(status)
 

@@ -5,6 +5,7 @@ import ctypes
 import os
 
 from handson import chosen_device, linux
+from handson.words import counted
 
 COUNT = 8  # ids 0 to 7 exist on every machine, so that the same command lines work everywhere
 
@@ -60,9 +61,7 @@ def describe(places):
         return "1 virtual GPU: a process with one thread on one core"
     if distinct == workers:
         return f"{workers} virtual GPUs: processes with one thread each, on {workers} cores"
-    return (
-        f"{workers} virtual GPUs: processes with one thread each, sharing {distinct} core{'s' * (distinct > 1)} equally"
-    )
+    return f"{workers} virtual GPUs: processes with one thread each, sharing {counted(distinct, 'core')} equally"
 
 
 def describe_real(places, names=()):
@@ -70,12 +69,13 @@ def describe_real(places, names=()):
     worker's GPU."""
     workers, distinct, parts = len(places), len(set(places)), chosen_device.parts
     called = f" ({', '.join(names)})" if names else ""
-    shared = f" shared by {workers} workers" if distinct < workers else ""
-    if parts > 1:
-        each = f"1/{parts} of its memory and multiprocessors"
-        words = f"{distinct} parts of GPUs{called}, each with" if distinct > 1 else f"a part of a GPU{called}, with"
-        return f"{words} {each}{shared}"
-    return f"{distinct} GPU{'s' * (distinct > 1)}{called}{shared}"
+    if parts == 1:
+        words = f"{counted(distinct, 'GPU')}{called}"
+    elif distinct == 1:
+        words = f"a part of a GPU{called}, with 1/{parts} of its memory and multiprocessors"
+    else:
+        words = f"{distinct} parts of GPUs{called}, each with 1/{parts} of its memory and multiprocessors"
+    return f"{words} shared by {workers} workers" if distinct < workers else words
 
 
 def describe_threads(gpus):
@@ -83,5 +83,5 @@ def describe_threads(gpus):
     if len(gpus) == 1:
         return describe([("here", core_of(gpus[0]))])
     cores = len({core_of(gpu) for gpu in gpus})
-    shared = f", sharing {cores} core{'s' * (cores > 1)} equally" if cores < len(gpus) else f", on {cores} cores"
+    shared = f", sharing {counted(cores, 'core')} equally" if cores < len(gpus) else f", on {cores} cores"
     return f"{len(gpus)} virtual GPUs: threads of one process{shared}"

@@ -236,8 +236,8 @@ communication.throughputs(seldom)
 
 # %% [markdown]
 # The bytes, counted at a node's network interface, are proportional to 1/H. On these easy images, the final accuracy hardly depends on H:
-# different seeds differ by about the same amount. (The line is the mean, the marks are the seeds.) The larger H is, the less a
-# still larger H gains: H steps share one average, and at most its time can be saved. With larger neural networks, a large H costs accuracy.
+# different seeds differ by about the same amount. (The line is the mean, the marks are the seeds.) A larger H saves time with
+# diminishing returns, because each step pays only 1/H of an average. With larger neural networks, a large H costs accuracy.
 
 # %%
 check("communication", "block_bytes", "prediction_period", "local_sgd.py")

@@ -343,12 +343,12 @@ ranks.stop()
 # %% [markdown]
 # ## Both at once
 #
-# You have four GPUs, two on each of two nodes. Two ranks share a model (its layers are split between them), and the two pairs of ranks share the
-# images. The ranks form a *mesh* of 2 x 2. The network between the nodes is slow, but inside a node it is fast. What should the two ranks of
-# one node share: a model, or the images?
+# You have four GPUs, two on each of two nodes. The ranks form a *mesh* of 2 x 2: in one direction, two ranks split the layers of a model; in the
+# other direction, two ranks split the images. The network between the nodes is slow, but inside a node it is fast. What should the two ranks of
+# one node split: the model, or the images?
 #
-# The bytes decide. Ranks that share a model send the activations of all tokens, in each block. Ranks that share the images send their gradients once in each step,
-# but only the gradients of their part of the model.
+# The bytes decide. Ranks that split a model send the activations of all tokens, in each block. Ranks that split the images send their gradients
+# once in each step, but only the gradients of their part of the model.
 
 
 # %%
@@ -554,8 +554,8 @@ check("model_parallel", "held_bytes")
 # %% [markdown]
 # Predict bytes and memory for 2 blocks of width 128 and 16 images of 16 tokens. In forward, a block keeps 16 tensors as
 # large as the tokens: the inputs and outputs of both norms, query, key, value, the result of the attention, and 4 + 4
-# before and after GELU. In `products.py`, the first 4 are whole on each rank. Now only 2 of these 4 are whole: the
-# outputs of the norms. A split part needs them for all tokens, to compute the gradients of its weights.
+# before and after GELU. In `products.py`, the inputs and outputs of both norms are whole on each rank. Here, only the
+# outputs of the norms are whole, because a split part needs them for all tokens, to compute the gradients of its weights.
 
 
 # %%

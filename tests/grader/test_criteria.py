@@ -126,11 +126,43 @@ def test_the_velocity_is_judged_before_the_start_that_follows_from_it(found, vel
     assert words in after_a_block("block_momentum", found, velocity)
 
 
-@pytest.mark.parametrize(("read", "words"), [(False, "is lost"), (True, "from the gradients")])
-def test_a_residual_that_was_read_is_not_called_lost(read, words):
+GRADIENTS, KEPT = numpy.array([3.0, -1.0, 0.5, -0.5]), numpy.array([0.0, 1.0, -2.0, 0.25])
+OWED = GRADIENTS + KEPT
+SIGNS = {"scale": numpy.abs(OWED).mean(keepdims=True), "positive": 1.0 * (OWED >= 0)}
+SENT = numpy.where(OWED >= 0, SIGNS["scale"], -SIGNS["scale"])
+ONE_BIT = {"gradients": GRADIENTS, "before": KEPT, "owed": OWED, **SIGNS, "left": OWED - SENT}
+TOP_K = {"gradients": GRADIENTS, "owed": GRADIENTS, "places": numpy.array([0.0]), "values": GRADIENTS[:1]}
+TOP_K["left"] = numpy.array([0, *GRADIENTS[1:]])
+
+
+@pytest.mark.parametrize(
+    ("call", "part", "words"),
+    [
+        (ONE_BIT, "", ""),
+        (TOP_K, "", ""),
+        ({name: one for name, one in ONE_BIT.items() if name != "owed"}, "", ""),  # changed in place
+        (ONE_BIT | {"owed": GRADIENTS}, "owed", "the gradients plus the residual"),
+        (ONE_BIT | {"scale": numpy.ones(1)}, "scale", "instead of 1.188"),
+        (ONE_BIT | {"positive": numpy.ones(4)}, "positive", "should be `owed >= 0`"),
+        (ONE_BIT | {"left": OWED + SENT}, "left", "`owed` minus what is sent"),
+        ({name: one for name, one in ONE_BIT.items() if name != "left"}, "left", "no residual is stored"),
+        (TOP_K | {"places": numpy.array([1.0]), "values": GRADIENTS[1:2]}, "places", "largest absolute values"),
+        (TOP_K | {"values": numpy.ones(1)}, "values", "`values` should be the numbers"),
+        (TOP_K | {"left": GRADIENTS}, "left", "`owed` minus what is sent"),
+    ],
+)
+def test_each_part_of_a_hook_is_judged_by_the_parts_before_it(call, part, words):
+    found, problem = hooks._first_wrong_part([call])
+    assert found == part and words in problem
+
+
+@pytest.mark.parametrize(("call", "words"), [(ONE_BIT | {"owed": GRADIENTS}, "is lost"), (TOP_K, "`values` are")])
+def test_a_mistake_in_a_late_part_is_not_called_one_in_an_early_part(call, words):
     right, found = numpy.zeros((1, 2)), numpy.ones((1, 2))
     expected = {"right": right, hooks.LOST: found, "`values` are computed from the gradients": found}
-    assert words in hooks.as_simulated("the mean")([{"steps": [found[0]], "misused": "", "read": read}], {}, expected)
+    calls = [call if call is not TOP_K else TOP_K | {"values": numpy.ones(1)}]
+    seen = [{"steps": [found[0]], "misused": "", "parts": calls}]
+    assert words in hooks.as_simulated("the mean")(seen, {}, expected)
 
 
 @pytest.mark.parametrize(("kind", "wrong"), [("float32", False), ("float16", True)])

@@ -112,11 +112,24 @@ def hook_bytes(method, parameters):
             "hook_bytes",
             lambda method, parameters: hook_bytes(method, parameters) * (1 + (method == "float16")),
             [],
+            "with method = 'float16', every result is 2 times the right one; all other results are right",
+        ),
+        (
+            "hook_bytes",
+            lambda method, parameters: hook_bytes(method, parameters) + (method == "float16") * parameters**1.5,
+            [],
             "the results are right for all calls without method = 'float16'",
         ),
         ("hook_bytes", lambda method, parameters: 5 + 7 * parameters**2, [], ""),
     ],
-    ids=["k times", "inverted", "an argument without effect", "one word", "nothing general"],
+    ids=[
+        "k times",
+        "inverted",
+        "an argument without effect",
+        "one word",
+        "one word, in no simple way",
+        "nothing general",
+    ],
 )
 def test_what_is_wrong_with_all_values_is_said_beside_one_of_them(inputs, gap, formula, unused, words):
     for seed in SEEDS:

@@ -96,6 +96,7 @@ def test_feedback_has_its_messages_in_the_language_of_the_course(book):
     store(book, handed_in(), [said(points=0.0, message="`workers` counts nodes, not processes", hint="<b> & `x`")])
     page = Page(pages.feedback(scores(book, rules=Rules(language="ja"))[0]))
     assert "workers は、プロセスではなくノードを数えています" in page.text
+    assert "最初に直すところ" in page.text and "to fix first" not in page.text.lower()
     assert "<b> & x" in page.text
 
 

@@ -133,6 +133,28 @@ def judge(case, found):
     ]
 
 
+def test_sentences_that_are_keys_are_messages():
+    source = """
+wrong = {"x": 1, f"the sum over {ranks} ranks is not divided": total}
+values[f"`{name}` is rounded: keep its type"] = rounded
+CONDITIONS = marked({"script": lambda run: f"{run.size} pixels each"})
+parser.error(f"-g names {kinds}, but {there(1, 'rank')}: name one for each; it is {a_kind(one)}")
+f"A ring of {ranks} ranks. {words}"
+"""
+    assert templates(source) == [
+        "the sum over {ranks} ranks is not divided",
+        "`{name}` is rounded: keep its type",
+        "script",
+        "{size} pixels each",
+        "-g names {kinds}, but {there}: name one for each; it is {a_kind}",
+        "there is {number} rank",
+        "there are {number} ranks",
+        "a {kind}",
+        "an {kind}",
+        "A ring of {ranks} ranks.",
+    ]
+
+
 @pytest.mark.parametrize("code", LANGUAGES)
 @pytest.mark.parametrize("domain", COMPLETE)
 def test_a_complete_catalogue_has_a_translation_of_each_text(code, domain):

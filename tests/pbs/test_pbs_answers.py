@@ -305,7 +305,7 @@ def test_our_own_notes_go_to_stderr(ask):
         ("-l gpu_memory=300 a.sh", "a number with kb, mb, gb or tb, as in -l gpu_memory=300mb, or unlimited"),
         ("-l network=fast a.sh", "a number with mbit or gbit, as in -l network=100mbit, or none"),
         ("-W nosuch=1 a.sh", "-W knows no attribute nosuch"),
-        ("crlf.sh", "an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' SCRIPT"),
+        ("crlf.sh", "its lines end with CR LF, as on Windows; remove each CR with: sed -i 's/\\r$//' SCRIPT"),
     ],
 )
 def test_a_refusal_says_what_to_do(ask, words, hint):

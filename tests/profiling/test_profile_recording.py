@@ -119,7 +119,7 @@ def test_a_training_too_short_to_record_says_so(tmp_path):
 def test_what_was_chosen_and_why_is_said_first(tmp_path):
     done = profile("-o", tmp_path / "out", "--", "true", cwd=tmp_path)
     assert re.match(
-        r"Recording with torch \(PyTorch's profiler, Chainer's hooks\), which needs no GPU, and there is none here:"
+        r"Recording with torch \(PyTorch's profiler or Chainer's hooks\), which needs no GPU, and there is none here:"
         r" steps 6 to 35, into .*/out; ",
         done.stdout,
     )

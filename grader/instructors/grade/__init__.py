@@ -1,4 +1,4 @@
-"""Runs at the instructor's; work.py in the engines. Students receive it: no.
+"""Runs on the instructor's machine; work.py runs in the engines. Students receive it: no.
 
 Grade a class: collect the submissions, run their checks on the engines of an ipyparallel cluster, store and report the
 verdicts.

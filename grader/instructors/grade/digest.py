@@ -66,7 +66,7 @@ def has_site(unit):
 
 
 def site_of(version):
-    """Return the name of the site in a version of the checks; None without one."""
+    """Return the name of the site in a version of the checks, or None without one."""
     return version.partition("@")[2] or None
 
 

@@ -65,7 +65,7 @@ def grade(
             f"{out} can't be written where submissions are read ({submissions}): name another folder with --out"
         )
     course = rules.at_its_site()
-    # of all units, because the digest must not depend on `units`
+    # includes all units, because the digest must not depend on `units`
     expected = [part.file for parts in UNITS.values() for part in parts]
     of_moodle = worksheet.read(sheet) if sheet else worksheet.kept(out)
     listed = of_moodle.listed(course.zone) if of_moodle else []
@@ -91,7 +91,7 @@ def grade(
             alone = None if worksheet.keep(sheet, out, unit) else unit
             clocks = course.zone or "this machine; name their zone in course.toml"
             say(f"Submission times: from Moodle's worksheet, on the clock of {clocks}.")
-        else:  # from a worksheet of an earlier call, only the names count
+        else:  # the worksheet is from an earlier call, so only its names count
             listed = [one._replace(handed_in=None) for one in listed]
         if alone:
             say(f"The worksheet belongs to the assignment of one unit: its grades are in moodle_{alone}.csv.")
@@ -121,8 +121,8 @@ def _highest(score, unit):
 
 
 def _say_collected(book, collected, submissions, of_moodle, sheet, listed, course, named, say):
-    """Report what was handed in and what is missing. Return the number of missing students. listed: those in the
-    worksheet `of_moodle`; sheet: its path, if it was given with `submissions`."""
+    """Report which students have submitted, and which are missing. Return the number of missing students. listed: the
+    students in the worksheet `of_moodle`; sheet: its path, if it was given with `submissions`."""
     counting = newest(collected)
     absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
     submitted = of_moodle.missing(collected, course.groups, listed) if of_moodle else []

@@ -39,8 +39,8 @@ class Piece:
     gaps: tuple
     ranks: int
     data: bytes | None  # the part's file
-    seeds: tuple = (0, 0)  # of the inputs, see grader.instructors.grade.seeds
-    site: str | None = None  # for which job scripts are checked; None: the chosen one
+    seeds: tuple = (0, 0)  # the seeds of the inputs, see grader.instructors.grade.seeds
+    site: str | None = None  # job scripts are checked for this site; None means the chosen one
 
 
 def pieces(submission, unit, secret, site=None):

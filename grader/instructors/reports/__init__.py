@@ -1,4 +1,4 @@
-"""Runs at the instructor's. Students receive it: no.
+"""Runs on the instructor's machine. Students receive it: no.
 
 Reports: write tables, files for other systems, and pages for students and instructors from the gradebook.
 
@@ -49,7 +49,7 @@ def scores_of(book):
 
 
 def outdated(book):
-    """Return a sentence on the results that may count but are by older checks; "" if there are none."""
+    """Return a sentence on the results that may count but are by older checks, or "" if there are none."""
     whose = {
         score.student: sum(unit.outdated for unit in score.units)
         for score in scores_of(book)
@@ -61,7 +61,7 @@ def outdated(book):
 
 
 def comments_of(book):
-    """Return {student: {(unit, gap): a comment}} on the work of the class; {} for a student without comments."""
+    """Return {student: {(unit, gap): a comment}} on the work of the class, or {} for a student without comments."""
     comments = defaultdict(dict)
     for (student, unit, gap), row in book.comments().items():
         comments[student][unit, gap] = row

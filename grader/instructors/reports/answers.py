@@ -17,7 +17,7 @@ LONGEST = 1_500  # characters of an answer that are shown
 
 
 def file_of(unit, track, gap):
-    """Return the file with this gap, relative to the course's folder; "" for a gap that the course no longer has."""
+    """Return the file with this gap, relative to the course's folder, or "" for a gap that the course no longer has."""
     return _places().get((unit, track, gap), ("", ""))[0]
 
 
@@ -30,14 +30,14 @@ def by_file(unit_name, gaps):
 
 
 def written(folder, submission, unit, track, gap):
-    """Return the code that a student wrote into a gap, from the files that `grade` unpacked below `folder`; "" if they
-    are missing."""
+    """Return the code that a student wrote into a gap, from the files that `grade` unpacked below `folder`, or "" if
+    they are missing."""
     code = _code(unpacked(submission, folder / "submissions"), unit, track, gap)
     return code if len(code) <= LONGEST else f"{code[:LONGEST]}\n[...]"
 
 
 def _code(place, unit, track, gap):
-    """Return the code in a gap of the submission at `place`, a folder or None; "" if there is none."""
+    """Return the code in a gap of the submission at `place`, a folder or None, or "" if there is none."""
     file, name = _places().get((unit, track, gap), ("", ""))
     if not place or not file:
         return ""
@@ -52,7 +52,7 @@ def _code(place, unit, track, gap):
 
 
 def given(unit, track, gap):
-    """Return the released content of a gap; "" for a gap that the course no longer has."""
+    """Return the released content of a gap, or "" for a gap that the course no longer has."""
     file, name = _places().get((unit, track, gap), ("", ""))
     if not file:
         return ""

@@ -56,7 +56,7 @@ def _on_gaps(here):
 
 
 def grade(score):
-    """Return sentences on how a Score's points became its grade; [] if no rule changed it."""
+    """Return sentences on how a Score's points became its grade, or [] if no rule changed it."""
     rules, lines = score.rules, []
     bonus = (
         [f"{counted(number(score.bonus['points']), 'bonus point')}: {score.bonus['reason']} ({score.bonus['author']})."]

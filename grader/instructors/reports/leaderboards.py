@@ -9,7 +9,7 @@ from grader.instructors.grade import seeds
 from grader.instructors.scores import Score
 from handson.made_text import CONSONANTS, VOWELS
 
-SYLLABLES = 4  # of a pseudonym: 52 million of them
+SYLLABLES = 4  # a pseudonym has so many: there are 52 million pseudonyms
 
 
 @dataclass(frozen=True)

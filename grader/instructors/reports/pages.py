@@ -43,8 +43,8 @@ NO_BOARDS = MappingProxyType({})
 
 
 def feedback(score, pictures=(), comments=None, live=None, boards=NO_BOARDS):
-    """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`; comments: {(unit, gap): a
-    row}; live: what grader.instructors.serve.handlers.Page.live gives, for the live page; boards: from
+    """Return the page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`; comments: {(unit,
+    gap): a row}; live: what grader.instructors.serve.handlers.Page.live gives, for the live page; boards: from
     `leaderboards.standings`."""
     comments, earlier = comments or {}, {(row["unit"], row["gap"]): row for row in score.earlier}
     counting = {unit.name: unit.attempt.digest for unit in score.units if unit.attempt}
@@ -121,8 +121,8 @@ def message(sentence, back=False):
 
 
 def report(scores, absent=(), folder=None, live=None, boards=NO_BOARDS):
-    """The page on the class. absent: students whose submissions were not found this time; folder: where `grade` has
-    unpacked what was handed in, for examples of what students wrote; live, boards: as in `feedback`."""
+    """Return the page on the class. absent: students whose submissions were not found this time; folder: the unpacked
+    submissions, for examples of students' code; live, boards: as in `feedback`."""
     graded = [score for score in scores if not score.submission.refused]
     final = [
         score
@@ -184,7 +184,7 @@ def report(scores, absent=(), folder=None, live=None, boards=NO_BOARDS):
 
 
 def leaderboard(boards):
-    """The instructor's page on contests. boards: from `leaderboards.standings`."""
+    """Return the instructor's page on contests. boards: from `leaderboards.standings`."""
     return _render("leaderboard.html", None, (), boards=boards, day=time.strftime("%Y-%m-%d %H:%M"))
 
 
@@ -283,7 +283,7 @@ def misconceptions(scores, most=12):
 
 
 def _example(row, folder):
-    """Return the code of the student whose message is shown; "" if it is missing."""
+    """Return the code of the student whose message is shown, or "" if it is missing."""
     return written(folder, row["example_of"].submission, row["unit"], row["track"], row["gap"]) if folder else ""
 
 
@@ -424,6 +424,7 @@ def _template(name):
         "file_name": file_name,
         "said": said,
         "translated": translated,
+        "told": lambda text, language, **values: translated(text, language).format(**values),
         "words": _words,
         "marked": _marked,
         "median": median,

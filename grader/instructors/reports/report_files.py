@@ -47,7 +47,7 @@ def clean(text):
 
 
 def moment(seconds, form="%Y-%m-%d %H:%M", zone=time.localtime):
-    """Return a file's time, in seconds since 1970, as text; "" for an impossible time, which archives and disks can
+    """Return a file's time, in seconds since 1970, as text, or "" for an impossible time, which archives and disks can
     contain."""
     return time.strftime(form, zone(seconds)) if ARCHIVES_BEGIN < seconds < ARCHIVES_END else ""
 

@@ -1,4 +1,4 @@
-"""Runs at the instructor's. Students receive it: no.
+"""Runs on the instructor's machine. Students receive it: no.
 
 ``python -m grader serve DIR``: serve the report and the feedback as live pages on this computer. A person can adjust
 grades, comment on gaps, and grade a student again, also while a grader runs.

@@ -1,5 +1,5 @@
-"""The catalogues of a language, locale/LANGUAGE/LC_MESSAGES/DOMAIN.po: which texts are in which, and what is done with
-them. docs/translating.md describes the work of a translator."""
+"""The catalogues of a language, locale/LANGUAGE/LC_MESSAGES/DOMAIN.po: which texts they contain, and how they are read,
+updated and checked. docs/translating.md describes the work of a translator."""
 
 import difflib
 import functools
@@ -36,6 +36,8 @@ PARTS = {
     "scaling": "handson_profiling",
 } | dict.fromkeys(("chainer", "cntk", "jax", "lightning", "accelerate", "pytorch", "tensorflow"), "handson_frameworks")
 PAGES = {"README.md": "readme", "for_students/README.md": "for_students", "datasets/README.md": "datasets"}
+REPORTS = "grader/instructors/reports"  # whose pages students receive
+TOLD = re.compile(r'"([^"]+)" \| told\(')
 OLD = "OUTDATED: "  # begins an old translation in what a translator gets
 ALIKE = 0.6  # how much of a text that has changed is as before, so that its translation is kept as fuzzy
 DATES = re.compile(
@@ -52,26 +54,26 @@ NUMBER_WORDS = {
     "4": "four fourth quarter quarters april",
     "5": "five fifth may",
     "6": "six sixth june",
-    "7": "seven july",
+    "7": "seven seventh july",
     "8": "eight eighth august",
     "9": "nine ninth september",
     "10": "ten tenth tenths october",
     "11": "eleven november",
     "12": "twelve dozen december",
     "20": "twenty",
-    "30": "thirty",
+    "30": "thirty half",
     "40": "forty",
     "100": "percent hundred million",
 }
 
 
 class CatalogueError(OneSentence, ValueError):
-    """A sentence on what is wrong with a catalogue, or with what a translator hands in."""
+    """A problem with a catalogue or with a translator's file, in a sentence."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """How far a domain is translated, in texts, and how many words its English texts have."""
+    """The progress of a domain: its texts, its translated texts, and the words of its English texts."""
 
     done: int
     missing: int
@@ -81,15 +83,15 @@ class Count:
 
 @functools.cache
 def domains():
-    """The names of all domains: notebooks, then messages, then pages."""
+    """Return the names of all domains: notebooks, then messages, then pages."""
     notebooks = dict.fromkeys(domain_of_source(path) for path in _sources())
     return (*notebooks, *_messages(), *pages().values(), *["book_words"] * (COURSE / "book").is_dir())
 
 
 @functools.cache
 def texts(domain):
-    """{English text: (the files that have it)} of a domain, in the order of the files. A message is in one domain only,
-    because programs read all of them together."""
+    """Return {English text: (the files that have it)} of a domain, in the order of the files. A message is in one
+    domain only, because programs read all of them together."""
     found = {}
     for path, extracted in _extracted(domain):
         for text in extracted:
@@ -121,7 +123,10 @@ def _extracted(domain):
     for path in _messages().get(domain, ()):
         yield path.as_posix(), templates((COURSE / path).read_text())
     if domain == "check_all":
-        yield "grader/display.py", [*STATUSES, *HEADINGS, "not graded", "{minutes} minutes"]
+        yield "grader/display.py", [*STATUSES, *HEADINGS, "not graded", "{minutes} minutes", "{first} and {second}"]
+        for path in sorted((COURSE / REPORTS).glob("templates/*.html")):
+            yield path.relative_to(COURSE).as_posix(), TOLD.findall(path.read_text())
+        yield f"{REPORTS}/in_words.py", templates((COURSE / REPORTS / "in_words.py").read_text())
     unit = domain.removeprefix("check_")
     if unit in UNITS:
         yield f"grader/units/{unit}/recorded.json", _sentences(json.loads(recorded(unit)))
@@ -129,20 +134,20 @@ def _extracted(domain):
 
 @functools.cache
 def _sources():
-    """The sources of notebooks, scripts and job scripts, as paths in solutions/."""
+    """Return the sources of notebooks, scripts and job scripts, as paths in solutions/."""
     inside = (path.relative_to(COURSE / "solutions") for path in sorted((COURSE / "solutions").rglob("*.[ps][yh]")))
     return [path for path in inside if not {"results", "__pycache__"} & set(path.parts)]
 
 
 def domain_of_source(path):
-    """The domain of a file of solutions/: that of its notebook, or of its unit's first notebook."""
+    """Return the domain of a file of solutions/: that of its notebook, or of its unit's first notebook."""
     is_notebook = exercises.folder_of_notebook(path.stem) == path.parts[0]
     return f"notebook_{path.stem if is_notebook else path.parts[0]}"
 
 
 @functools.cache
 def _messages():
-    """{domain: the modules whose messages it has}, as students receive them."""
+    """Return {domain: the modules whose messages it has}, as students receive them."""
     found = {"check_all": [], **{domain: [] for domain in ("handson_course", *PARTS.values())}}
     found |= {f"check_{unit}": [] for unit in UNITS}
     for path in sorted([*(COURSE / "grader").rglob("*.py"), *(COURSE / "handson").rglob("*.py")]):
@@ -159,7 +164,7 @@ def _messages():
 
 
 def _sentences(value):
-    """The texts of several words in what a check of a notebook has recorded."""
+    """Return the texts of several words in what a check of a notebook has recorded."""
     if isinstance(value, dict):
         return [text for one in value.values() for text in _sentences(one)]
     if isinstance(value, list):
@@ -168,14 +173,14 @@ def _sentences(value):
 
 
 def pages():
-    """{path of a page: its domain}"""
+    """Return {path of a page: its domain}"""
     found = {f"docs/{path.name}": f"docs_{path.stem}" for path in sorted((COURSE / "docs").glob("*.md"))}
     of_book = sorted((COURSE / "book/pages").rglob("*.md"))
     return PAGES | found | {path.relative_to(COURSE).as_posix(): f"book_{path.stem}" for path in of_book}
 
 
 def place(language, domain):
-    """The path of a catalogue. Raises CatalogueError if the language has no folder."""
+    """Return the path of a catalogue. Raises CatalogueError if the language has no folder."""
     folder = languages.LOCALE / language
     if not folder.is_dir():
         raise CatalogueError(f"there is no language {language!r:.20}: make the folder locale/{language:.20} first")
@@ -183,7 +188,7 @@ def place(language, domain):
 
 
 def load(language, domain):
-    """The Catalog of a domain, empty if nobody has begun it."""
+    """Return the Catalog of a domain, empty if nobody has begun it."""
     path = place(language, domain)
     if not path.exists():
         return Catalog(locale=language, domain=domain, project="handson", charset="utf-8")
@@ -201,8 +206,8 @@ def save(catalogue, language, domain):
 
 
 def update(language, only=None):
-    """Bring the catalogues of a language up to date with the texts. A text that has changed keeps its translation,
-    marked as fuzzy; a new one takes that which it has in another catalogue."""
+    """Bring the catalogues of a language up to date with the texts. A changed text keeps its translation, marked as
+    fuzzy. A new text takes its translation from another catalogue, if there is one."""
     memory = _memory(language)
     for domain in only or domains():
         found = texts(domain)
@@ -232,19 +237,19 @@ def _memory(language):
 
 @functools.cache
 def translations(language, domain):
-    """{English text: translation} of a domain, without what is missing or outdated."""
+    """Return {English text: translation} of a domain, without what is missing or outdated."""
     return {one.id: one.string for one in load(language, domain) if one.id and one.string and not one.fuzzy}
 
 
 def translator(language, domain):
-    """A function that returns the translation of a text of a domain, or the text itself."""
+    """Return a function that returns the translation of a text of a domain, or the text itself."""
     found = translations(language, domain)
     return lambda english: found.get(english, english)
 
 
 @functools.cache
 def everywhere(language):
-    """A function as `translator`, for a text of any domain."""
+    """Return a function as `translator`, for a text of any domain."""
     found = {}
     for domain in sorted(domains(), key="docs_glossary".__eq__):  # the glossary adds the English word
         found = translations(language, domain) | found
@@ -252,7 +257,7 @@ def everywhere(language):
 
 
 def count(language, domain):
-    """The Count of a domain."""
+    """Return the Count of a domain."""
     catalogue, found = load(language, domain), texts(domain)
     outdated = sum(bool(one.fuzzy and one.string) for one in catalogue if one.id in found)
     done = sum(bool(one.string and not one.fuzzy) for one in catalogue if one.id in found)
@@ -260,7 +265,8 @@ def count(language, domain):
 
 
 def to_do(language, domain):
-    """{English text: ""} of what is missing, and {English text: OLD and the old translation} of what is outdated."""
+    """Return {English text: ""} of what is missing, and {English text: OLD and the old translation} of what is
+    outdated."""
     there = {one.id: one for one in load(language, domain) if one.id}
     return {
         text: f"{OLD}{there[text].string}" if text in there and there[text].string else ""
@@ -270,8 +276,8 @@ def to_do(language, domain):
 
 
 def put(language, domain, given):
-    """Put translations into a catalogue. given: {English text: translation}; one that is empty, or still marked as OLD,
-    is left out. Returns a sentence for each that was refused."""
+    """Put translations into a catalogue. given: {English text: translation}. A translation that is empty or still
+    marked as OLD is left out. Return a sentence for each refused translation."""
     catalogue, refused, found = load(language, domain), [], texts(domain)
     if not isinstance(given, dict) or not all(isinstance(one, str) for one in given.values()):
         raise CatalogueError("the translations are not a JSON object of texts: give {English text: translation}")
@@ -285,13 +291,14 @@ def put(language, domain, given):
             message.string = other
             message.flags.discard("fuzzy")
     save(catalogue, language, domain)
-    update(language, [domain])  # which knows the order of the texts
+    update(language, [domain])  # sorts the entries in the order of the texts
     translations.cache_clear()
     return refused
 
 
 def problems(english, other, domain):
-    """What a translation has lost or added, as sentences: placeholders, code, numbers, links, marks of Markdown."""
+    """Return sentences on the placeholders, code, numbers, links and marks of Markdown that a translation lacks or
+    adds."""
     found = []
     optional = {one for one in PLACEHOLDER.findall(english) if one.endswith("?}")}
     ours, theirs = set(PLACEHOLDER.findall(english)), set(PLACEHOLDER.findall(other))
@@ -314,7 +321,7 @@ def _difference(ours, theirs):
 
 
 def _numbers(english, other):
-    """The numbers that only one of both has; "2" is in "two GPUs", too."""
+    """Return the numbers that only one of two texts contains; "two GPUs" contains "2"."""
 
     def numbers(text):
         return set(NUMBER.findall(CODE.sub(" ", PLACEHOLDER.sub(" ", text))))
@@ -326,7 +333,7 @@ def _numbers(english, other):
 
 
 def complete():
-    """The domains that a test holds to be translated."""
+    """Return the domains whose complete translation a test requires."""
     return text_lines((languages.LOCALE / "complete.txt").read_text())
 
 

@@ -1,8 +1,8 @@
-"""Divides Markdown into the texts that are translated: headings, paragraphs, items of lists and cells of tables. Code
+"""Divide Markdown into the texts that are translated: headings, paragraphs, items of lists and cells of tables. Code
 stays as it is.
 
-`translate` is a function of a text; the one that collects texts for the catalogue is one, too, so both see the same
-texts. A paragraph is one text, however its lines are wrapped.
+`translate` is a function of a text. The function that collects texts for the catalogue is used in the same way, so both
+see the same texts. A paragraph is one text, however its lines are wrapped.
 """
 
 import functools
@@ -10,14 +10,14 @@ import re
 
 from handson.catalogue import WORD
 
-LINE_END = re.compile(r"(?<!\\)(?<!  )\n *")  # which Markdown reads as a space
+LINE_END = re.compile(r"(?<!\\)(?<!  )\n *")  # Markdown reads it as a space
 NOT_PROSE = re.compile(r"`[^`]*`|\]\([^)]*\)|<[^>]*>|https?://\S+")
 ANCHOR = re.compile(r"[^\w\- ]")
 
 
 @functools.cache
 def parser():
-    """The parser of Markdown with tables, front matter and formulas."""
+    """Return the parser of Markdown with tables, front matter and formulas."""
     from markdown_it import MarkdownIt
     from mdit_py_plugins.dollarmath import dollarmath_plugin
     from mdit_py_plugins.front_matter import front_matter_plugin
@@ -36,7 +36,7 @@ def translate_markdown(text, translate, anchors=()):
         heading = token.type == "heading_open" or (heading and token.type != "heading_close")
         if token.type == "fence" and token.info.startswith("{"):
             first, end = token.map
-            names = token.info.startswith("{toctree}")  # of pages: no text
+            names = token.info.startswith("{toctree}")  # its lines are names of pages, not text
             body = _directive(token.content.rstrip("\n"), translate, lambda text: text if names else translate(text))
             indent = " " * (len(lines[first]) - len(lines[first].lstrip()))
             lines[first + 1 : end - 1] = [None] * (end - first - 2)
@@ -50,7 +50,7 @@ def translate_markdown(text, translate, anchors=()):
             continue
         english = LINE_END.sub(" ", token.content).strip()
         if (other := translate(english)) == english:
-            continue  # as it was wrapped
+            continue  # the text stays wrapped as it was
         start = _first_line(token.content)
         before, _, after = lines[first].partition(start)
         anchor = f'<a id="{slug(english)}"></a>' if heading and slug(english) in anchors else ""
@@ -62,8 +62,8 @@ def translate_markdown(text, translate, anchors=()):
 
 
 def _directive(content, translate, translate_body):
-    """The content of a directive of MyST, such as a figure: its alternative text or caption, and the text below its
-    options."""
+    """Return the content of a directive of MyST, such as a figure: its alternative text or caption, and the text below
+    its options."""
     options = re.match(r"(?::[\w-]+:.*(?:\n|\Z))*", content)[0]
     texts = re.compile(r"^(:(?:alt|caption): )(.*)$", re.MULTILINE)
     translated = texts.sub(lambda found: found[1] + translate(found[2]), options)
@@ -75,7 +75,7 @@ def _first_line(content):
 
 
 def _row(line, contents, translate):
-    """A row of a table with its cells translated."""
+    """Return a row of a table with its cells translated."""
     done = ""
     for content in contents:
         written = content if content in line else content.replace("|", "\\|")
@@ -87,17 +87,17 @@ def _row(line, contents, translate):
 
 
 def has_words(text):
-    """Whether a text is more than code, links and numbers."""
+    """Return whether a text is more than code, links and numbers."""
     return bool(WORD.search(NOT_PROSE.sub(" ", text)))
 
 
 def slug(heading):
-    """The name that a page's links give to a heading."""
+    """Return the name that a page's links give to a heading."""
     return ANCHOR.sub("", heading.replace("`", "").lower()).strip().replace(" ", "-")
 
 
 def marks(text):
-    """How often a text has each mark of Markdown: code, bold, links and so on."""
+    """Return how often a text has each mark of Markdown: code, bold, links and so on."""
     (inline,) = [token for token in parser().parse(text.strip("#- ")) if token.type == "inline"][:1] or [None]
     counts = {}
     for token in inline.children if inline else ():

@@ -1,5 +1,5 @@
-"""Finds what a program says in its source: each text that has words, with {placeholders} for what an f-string
-inserts."""
+"""Find the messages in a program's source: each text with words, and with {placeholders} for the values of
+f-strings."""
 
 import ast
 import itertools
@@ -30,11 +30,19 @@ LABELS = {
 }
 LABELS_AS = {"xlabel", "ylabel", "label", "title"}
 CODE = re.compile(
-    r"[;{}<>]\n|^\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|import|from|def|class)\b|^[<.#@/-]|</|\w\(\w*\)\n"
-    r"|### |^(?:AND |OR |&& |state IN|kubectl |hostname |link |qdisc |addr |cd -- |python -m )|^(?:white|black|center)$"
+    r"[;{}<>]\n|^\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|import|from|def|class)\b|^[<.#@/]|</|\w\(\w*\)\n"
+    r"|^(?:-|kubectl )(?!.* [a-z]{2,} [a-z]{2,} )"  # an option or a command without a sentence about it
+    r"|### |^(?:AND |OR |&& |state IN|hostname |link |qdisc |addr |cd -- |python -m )|^(?:white|black|center)$"
 )
+A_SENTENCE = 3  # spaces of a dictionary's key that is a message
+ALONE = re.compile(r"(?<=[.!?])(?: \{\w+\})+$")  # values behind the last sentence
 IN_BACKTICKS = re.compile(r"`[^`]*`")
-COUNTED = {"counted": ("{} {}", "{} {}s"), "there": ("there is {} {}", "there are {} {}s")}
+# what functions of handson.words make of {number} and a noun, or of {kind}
+COUNTED = {
+    "counted": ("{number} {noun}", "{number} {noun}s"),
+    "there": ("there is {number} {noun}", "there are {number} {noun}s"),
+}
+OF_WORDS = {"a_kind": ("a {kind}", "an {kind}"), "enough": ("{number} is enough", "{number} are enough")}
 
 
 def templates(source):
@@ -49,7 +57,7 @@ class _Finder(ast.NodeVisitor):
         self.found, self.labels = {}, False
 
     def _add(self, text):
-        text = text.strip()
+        text = ALONE.sub("", text.strip())
         words = WORD.findall(IN_BACKTICKS.sub(" ", re.sub(r"\{\w+\??\}", " ", text)))
         several = len(words) + text.count("`") // 2 > 1 and re.search(r"[a-z]{2,}[,:;]? \S|\S [a-z]{2,}", text)
         if words and (several or self.labels) and not CODE.search(text):
@@ -83,7 +91,8 @@ class _Finder(ast.NodeVisitor):
             return
         if name in COUNTED and len(node.args) == 2 and isinstance(node.args[1], ast.Constant):
             for form in COUNTED[name]:
-                self.found.setdefault(form.format("{number}", node.args[1].value))
+                self.found.setdefault(form.replace("{noun}", node.args[1].value))
+        self.found |= dict.fromkeys(OF_WORDS.get(name, ()))
         labels, self.labels = self.labels, self.labels or name in LABELS
         self.visit(node.func)
         for one in node.args:
@@ -104,23 +113,35 @@ class _Finder(ast.NodeVisitor):
     visit_Module = visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = _visit_body
 
     def visit_Dict(self, node):
+        labels = self.labels
+        for key in filter(None, node.keys):
+            if labels or _is_sentence(key):  # what is marked, or a misconception
+                self.visit(key)
+        self.labels = False
         for value in node.values:
             self.visit(value)
+        self.labels = labels
 
     def visit_Compare(self, node):
         self.visit(node.left)
 
     def visit_Subscript(self, node):
         self.visit(node.value)
+        if isinstance(node.ctx, ast.Store) and _is_sentence(node.slice):
+            self.visit(node.slice)
 
     def visit_AnnAssign(self, node):
         if node.value:
             self.visit(node.value)
 
 
+def _is_sentence(node):
+    return sum(str(one.value).count(" ") for one in ast.walk(node) if isinstance(one, ast.Constant)) >= A_SENTENCE
+
+
 def _placeholder(value, names):
-    """The name of what an f-string inserts. One that a translation may leave out, such as the s of a plural, ends with
-    a question mark."""
+    """Return the placeholder's name for a value of an f-string. If a translation may leave the value out, such as the s
+    of a plural, the name ends with a question mark."""
     constants = [one.value for one in _choices(value) if isinstance(one, ast.Constant)]
     if constants and len(constants) == len(_choices(value)) and all(" " not in str(one) for one in constants):
         name, mark = re.sub(r"\W", "", str(next(filter(None, constants), ""))) or "s", "?"
@@ -134,7 +155,7 @@ def _placeholder(value, names):
 
 
 def _choices(value):
-    """The values that an expression may have, as far as they are written in it."""
+    """Return the possible values of an expression, if they are literals in it."""
     if isinstance(value, ast.IfExp):
         return [*_choices(value.body), *_choices(value.orelse)]
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.Constant):

@@ -24,7 +24,7 @@ def translated_pages(language, folder):
 
 
 def write_pages(language, course):
-    """Write the pages into the course's folder, beside the notebooks, which link to them."""
+    """Write the pages into the course's folder, next to the notebooks, which link to them."""
     for path, text in translated_pages(language, COURSE / "for_students"):
         with written_aside(course / path, durable=False) as file:
             file.write(text.encode())

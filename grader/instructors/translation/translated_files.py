@@ -1,4 +1,4 @@
-"""Translates the source of a notebook, a script or a job script: its texts, comments, docstrings and the hints of its
+"""Translate the source of a notebook, a script or a job script: its texts, comments, docstrings and the hints of its
 gaps. The code stays as it is.
 
 As in markdown_text, `translate` is a function of a text.
@@ -9,7 +9,7 @@ import io
 import re
 import tokenize
 
-from grader.gaps import BEGIN, END, MORE
+from grader.gaps import BEGIN, END, MORE, TO_DO
 from grader.instructors.translation.markdown_text import has_words, translate_markdown
 from handson.words import wrapped
 
@@ -19,6 +19,7 @@ CELL = "# %%"
 # no text: commands of a notebook, what tools read, code that was commented out, the interpreter and PBS's lines
 NO_TEXT = re.compile(r"#(?:!|PBS|SBATCH| *%| *!| noqa| type:| fmt:| ---|$)")
 COMMENT = re.compile(r"( *)# ?(.*)")
+MAGIC = re.compile(r"^[%!].*", re.MULTILINE)  # a line of a notebook's cell that is not Python
 OWN_LINE = re.compile(r"\s|[-*] |\d+\. |.*\S {2,}\S")  # a line of a comment that is not part of a paragraph
 
 
@@ -38,7 +39,7 @@ def _notebook(script, translate):
 
 
 def _texts(cell, translate):
-    """A cell of a percent script whose lines are comments."""
+    """Return a cell of a percent script whose lines are comments."""
     first, *lines = cell.rstrip("\n").split("\n")
     english = "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)
     other = translate_markdown(english, translate)
@@ -67,7 +68,7 @@ def translated_code(text, suffix, translate):
 
 
 def _hints(lines, translate):
-    """The lines with the hints of gaps translated. A translated hint is one line."""
+    """Return the lines with the hints of gaps translated. A translated hint is one line."""
     done, number = [], 0
     while number < len(lines):
         begin, end = BEGIN.fullmatch(lines[number]), number + 1
@@ -83,7 +84,7 @@ def _hints(lines, translate):
 
 
 def _comment(block, translate):
-    """The lines of a block of comments: each paragraph of it is one text."""
+    """Return the lines of a block of comments: each paragraph of it is one text."""
     lines, paragraph = [], []
 
     def end():
@@ -105,13 +106,15 @@ def _comment(block, translate):
                 line if other == text.strip() else f"{indent}# {text[: len(text) - len(text.lstrip())]}{other}"
             )
         else:
+            if text.startswith(TO_DO):  # the hint of a gap, below a comment
+                end()
             paragraph.append((line, indent, text))
     end()
     return lines
 
 
 def _behind_code(line, suffix, translate):
-    """A line of code with the comment behind it translated."""
+    """Return a line of code with a translated comment at its end."""
     if " # " not in line and "\t# " not in line or line.lstrip().startswith("#"):
         return line
     place = _place_of_comment(line) if suffix == ".py" else line.rfind(" # ") + 1
@@ -127,18 +130,18 @@ def _place_of_comment(line):
             if token.type == tokenize.COMMENT:
                 return token.start[1] + len(line) - len(line.lstrip())
     except (tokenize.TokenError, SyntaxError):
-        found = line.rfind("  # ")  # of a line in brackets
+        found = line.rfind("  # ")  # the comment of a line inside brackets
         return found + 2 if found >= 0 else 0
     return 0
 
 
 def _in_strings(text):
-    """The numbers of lines that a string of several lines covers, where # begins no comment."""
+    """Return the numbers of lines that a string of several lines covers, where # begins no comment."""
     covered, begin = set(), None
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             kind = tokenize.tok_name[token.type]
-            if kind == "FSTRING_START":  # from Python 3.12 on; it may have others inside
+            if kind == "FSTRING_START":  # Python 3.12 and later have this token; f-strings may be nested
                 begin = begin or token.start[0]
             first = token.start[0] if kind == "STRING" else begin if kind == "FSTRING_END" else None
             if first and first < token.end[0]:
@@ -150,7 +153,7 @@ def _in_strings(text):
 
 
 def _docstrings(text, translate):
-    """The source with its docstrings translated, paragraph by paragraph."""
+    """Return the source with its docstrings translated, paragraph by paragraph."""
     lines = text.split("\n")
     for node in reversed(_with_docstring(text)):
         first, end = node.lineno - 1, node.end_lineno
@@ -182,10 +185,10 @@ def _paragraph(paragraph, indent, translate):
 
 
 def _with_docstring(text):
-    """The nodes of docstrings, in order of their lines."""
+    """Return the nodes of docstrings, in order of their lines."""
     try:
-        tree = ast.parse(text)
-    except SyntaxError:  # a notebook's cell with a magic
+        tree = ast.parse(MAGIC.sub("#", text))
+    except SyntaxError:
         return []
     places = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = [

@@ -1,4 +1,4 @@
-"""``python -m grader catalogues``: what a translator types."""
+"""The commands of a translator: ``python -m grader catalogues``."""
 
 import json
 
@@ -22,7 +22,7 @@ def update_and_count(language, say):
 
 
 def to_do(language, domain):
-    """What is left to translate in a domain, as JSON."""
+    """Return the missing and outdated translations of a domain, as JSON."""
     return json.dumps(catalogues.to_do(language, _known(domain)), ensure_ascii=False, indent=1)
 
 

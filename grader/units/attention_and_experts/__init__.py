@@ -1,4 +1,4 @@
-"""Runs as grader/checks; probes/ beside student code. Students receive it: yes, but for the folder instructors.
+"""Runs like grader/checks, and probes/ next to student code. Students receive it: yes, without the folder instructors.
 
-Unit attention_and_experts: sequences and experts that are split among ranks.
+The unit attention_and_experts: sequences and experts that are split among ranks.
 """

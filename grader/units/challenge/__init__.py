@@ -1,4 +1,4 @@
-"""Runs as grader/checks; probes/ beside student code. Students receive it: yes, but for the folder instructors.
+"""Runs like grader/checks, and probes/ next to student code. Students receive it: yes, without the folder instructors.
 
-Unit challenge: the grader trains with a student's code, and measures it against the plain solution.
+The unit challenge: the grader trains with a student's code, and compares its time with the plain solution's.
 """

@@ -34,7 +34,7 @@ LIMITS = Limits(
     cpu_seconds=2 * challenge.SECONDS,
     wall_seconds=challenge.SECONDS,
     waiting_seconds=challenge.SECONDS,
-    memory_bytes=1 << 30,  # per process; the probe counts every byte on a virtual GPU
+    memory_bytes=1 << 30,  # the limit of a process; the probe counts every byte on a virtual GPU
     memory_together=4,
     still_seconds=10,  # a large message on a slow network takes seconds, in which no rank computes
 )
@@ -76,8 +76,8 @@ def run(cases, source, server, readable):
 
 
 def _train(nodes, case, source, text, readable, port):
-    """Return (the Outcome of a training run, the bytes that left its nodes). source: the student's file; None for the
-    plain solution."""
+    """Return (the Outcome of a training run, the bytes that left its nodes). source: the student's file, or None for
+    the plain solution."""
     # the case's seed determines the text, so the ranks get another seed, from which the text cannot be found
     seed = int(hashlib.sha256(f"first parameters {case['seed']}".encode()).hexdigest()[:6], 16)
     told = {"seed": seed, "memory": case["memory"], "plain_steps": case["plain_steps"]}
@@ -88,8 +88,8 @@ def _train(nodes, case, source, text, readable, port):
 
 
 def _machine():
-    """Return (seconds of a clock, CPU seconds of all programs), both since an unknown moment; None if the machine hides
-    them."""
+    """Return (seconds of a clock, CPU seconds of all programs), both since an unknown moment, or None if the machine
+    hides them."""
     try:
         return time.monotonic(), sum(linux.busy_ticks(linux.BY_PROGRAMS).values()) / linux.TICKS
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Runs as grader/checks; probes/ beside student code. Students receive it: yes, but for the folder instructors.
+"""Runs like grader/checks, and probes/ next to student code. Students receive it: yes, without the folder instructors.
 
-Communication: all-reduces from scratch, and methods that send less than full gradients.
+The unit communication: all-reduces from scratch, and methods that send less than full gradients.
 """

@@ -12,7 +12,7 @@ PROBE = "grader.units.communication.probes.probe_all_reduce:all_reduce"
 
 
 def _sum(case, length, ranks=None):
-    """Return the sum of the numbers of some ranks; None: of all ranks."""
+    """Return the sum of the numbers of some ranks; None means all ranks."""
     return sum(numbers(case["seed"], rank, length) for rank in (range(case["ranks"]) if ranks is None else ranks))
 
 
@@ -65,20 +65,21 @@ def sum_on_every_rank(seen, case, expected):
             if what:
                 return f"on rank {wrong[0]}, {what}; the sum has the numbers of every rank once{_tensor(length)}"
             rounded = all(criteria.close(of_ranks[rank]["tensor"], right, ROUNDED) for rank in wrong)
-            what = (
-                "has the sum, but rounded: keep the type of `tensor`"
-                if rounded
-                else "is unchanged: change it in place, with += or copy_(), as `tensor = ...` only names another tensor"
-                if own
-                else "does not have the sum"
-            )
-            return f"on {criteria.ranks(wrong)}, `tensor` {what}{_tensor(length)}"
+            who = criteria.ranks(wrong)
+            if rounded:
+                return f"on {who}, `tensor` has the sum, but rounded: keep the type of `tensor`{_tensor(length)}"
+            if own:
+                return (
+                    f"on {who}, `tensor` is unchanged: change it in place, with += or copy_(), as `tensor = ...` only"
+                    f" names another tensor{_tensor(length)}"
+                )
+            return f"on {who}, `tensor` does not have the sum{_tensor(length)}"
     return None
 
 
 def _instead_of_the_sum(found, case, length, rank):
     """Return the content of a rank's tensor, or of its first wrong chunk, in words, if it is a sum of the ranks'
-    numbers; else ""."""
+    numbers, or otherwise ""."""
     everybodys = [numbers(case["seed"], other, length) for other in range(case["ranks"])]
     if times := criteria.shares(found, everybodys):
         return f"`tensor` has {criteria.words_of_shares(times, rank)}"
@@ -95,8 +96,8 @@ def _instead_of_the_sum(found, case, length, rank):
 
 
 def _what_it_holds(found, case, length, rank, due=None):
-    """Return which chunk some numbers are, and whose, in words, if they are a sum of the ranks' chunks; else "". due:
-    the number of a chunk that is not named."""
+    """Return in words which chunk some numbers are, and from which ranks, if they are a sum of the ranks' chunks, or
+    otherwise "". The chunk with the number `due` is not named."""
     for place in range(case["ranks"]):
         parts = [
             numpy.array_split(numbers(case["seed"], other, length), case["ranks"])[place]
@@ -153,7 +154,7 @@ def sum_of_one_chunk(seen, case, expected):
 
 
 def _holds(message, right):
-    """Whether a message starts with these numbers; it may be padded to the length of other messages."""
+    """Return whether a message starts with these numbers; it may be padded to the length of other messages."""
     return criteria.close(message["numbers"][: len(right)], right)
 
 
@@ -221,7 +222,7 @@ def only_to_the_right(holds):
 
 
 def log_rounds(seen, case, expected):
-    """A judge: in each of log2 N rounds, every rank sends one partner the sum of the numbers that have reached it,
+    """Judge that in each of log2 N rounds, every rank sends one partner the sum of the numbers that have reached it,
     including its own."""
     rounds = case["ranks"].bit_length() - 1
     for length, of_ranks in _of_lengths(seen, case):

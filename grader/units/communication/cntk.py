@@ -83,7 +83,7 @@ def once_each(seen, case, expected):
 
 
 def _each_once(of_ranks, samples, sweeps):
-    """Return None if all ranks together take each sample once per sweep, else a sentence."""
+    """Return None if all ranks together take each sample once per sweep, or otherwise a sentence."""
     taken = [number for of_rank in of_ranks for number in of_rank]
     if not taken:
         return "your code trains on no images: call trainer.train_minibatch(part)"

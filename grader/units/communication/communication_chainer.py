@@ -71,7 +71,7 @@ def as_simulated(seen, case, expected):
 
 
 def in_flight(seen, case, expected):
-    """A judge: when an update returns, its all-reduce has started and was not waited for. The first update makes the
+    """Judge that when an update returns, its all-reduce has started and was not waited for. The first update makes the
     parameters equal."""
     for rank, of_rank in enumerate(seen):
         for number, under_way in enumerate(of_rank["under way"][1:], start=2):

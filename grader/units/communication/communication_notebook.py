@@ -8,7 +8,7 @@ from grader.checks.notebook_functions import PROBES, function, prediction
 
 
 def each_once(seen, case, expected):
-    """A judge: the text names each of case["methods"] once, in any order. Numbers and separators are ignored."""
+    """Judge that the text names each of case["methods"] once, in any order. Numbers and separators are ignored."""
     words, methods = re.findall(r"\w+(?:-\w+)*", seen[0]["value"].lower()), case["methods"]
     # first: a method may be missing because its name is misspelt
     if other := [word for word in words if word not in methods and not word.isdigit()]:
@@ -17,8 +17,9 @@ def each_once(seen, case, expected):
     if not wrong:
         return None
     count = words.count(wrong[0])
-    what = f"names {wrong[0]} {count} times" if count else f"lacks {wrong[0]}"
-    return f"`{case['name']}` {what}: name each of {', '.join(methods)} once"
+    if not count:
+        return f"`{case['name']}` lacks {wrong[0]}: name each of {', '.join(methods)} once"
+    return f"`{case['name']}` names {wrong[0]} {count} times: name each of {', '.join(methods)} once"
 
 
 def order(gap, *methods):

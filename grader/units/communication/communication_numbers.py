@@ -2,7 +2,7 @@
 
 import numpy
 
-CLASSES = 10  # of the images of train_cntk.py, unless a case says otherwise
+CLASSES = 10  # the classes of the images of train_cntk.py, unless a case sets another number
 RATE = 0.125  # the learning rate of the parameter server; products of this rate with whole numbers are exact
 LENGTH = 5  # numbers in its `parameters`
 

@@ -22,7 +22,9 @@ def of_rank_0(seen, case, expected):
         if not criteria.close(of_rank["parameters"], right):
             if numpy.count_nonzero(of_rank["parameters"] == right):
                 return f"on rank {rank}, only some parameters are those of rank 0: broadcast each parameter"
-            return f"on rank {rank}, the parameters are not those with which rank 0 started"
+            held = criteria.shares(of_rank["parameters"], expected["own"])
+            instead = f"have {criteria.words_of_shares(held, rank)}" if held and any(held) else "are others"
+            return f"on rank {rank}, the parameters {instead}: all ranks need the parameters with which rank 0 started"
     return None
 
 
@@ -51,9 +53,13 @@ def backwards(seen, case, expected):
 
 
 def full(seen, case, expected):
-    """A judge: no bucket is too large, and no bucket was closed too early."""
-    # no gradient waits for an empty bucket
-    most, sizes, buckets = case["most"], case["sizes"], [bucket for bucket in seen[0]["buckets"] if bucket]
+    """Judge that no bucket is too large, and no bucket was closed too early."""
+    most, sizes, buckets = case["most"], case["sizes"], seen[0]["buckets"]
+    if [] in buckets:
+        return (
+            f"bucket {buckets.index([])} is empty, so its all-reduce never starts, but training waits for it: open a"
+            " bucket only for a parameter"
+        )
     from_the_first, from_the_last = (
         _filled(order, sizes, most) for order in (range(len(sizes)), reversed(range(len(sizes))))
     )
@@ -119,7 +125,9 @@ def one_big_batch(seen, case, expected):
                 (sentence for sentence, values in known.items() if criteria.close(found, values[number])), None
             ):
                 return sentence
-            return f"{where} `self.mean` is not the mean of all ranks' gradients"
+            return criteria.with_factor(
+                f"{where} `self.mean` is not the mean of all ranks' gradients", found, right[number]
+            )
     return None
 
 
@@ -148,8 +156,8 @@ def one_all_reduce(seen, case, expected):
 
 
 def while_backward_goes_on(seen, case, expected):
-    """A judge of the order of events: each all-reduce starts right after the last gradient of its bucket, and no rank
-    waits for it during backward."""
+    """Judge that each all-reduce starts right after the last gradient of its bucket, and no rank waits for it during
+    backward."""
     for rank, of_rank in enumerate(seen):
         for number, step in enumerate(of_rank["steps"]):
             if "wait" in [what for what, _ in step["events"]]:
@@ -261,7 +269,11 @@ CHECKS = (
     Check(
         "buckets",
         PROBES + "buckets",
-        ({"sizes": [6, 4, 1, 5, 9, 2, 2], "most": 40}, {"sizes": [3, 30, 3], "most": 24}),
+        (
+            {"sizes": [6, 4, 1, 5, 9, 2, 2], "most": 40},
+            {"sizes": [3, 30, 3], "most": 24},
+            {"sizes": [3, 9], "most": 24},
+        ),
         (
             Criterion(
                 "each_parameter_once",

@@ -66,7 +66,7 @@ def in_flight(seen, case, expected):
 
 
 def as_dtype(rank, steps, case):
-    """Return None if a rank sends as many bytes as `dtype` needs in each of the `steps`, else a sentence."""
+    """Return None if a rank sends as many bytes as `dtype` needs in each of the `steps`, or otherwise a sentence."""
     dtype = case.get("dtype", "float32")
     right, most = _bytes(case)
     for number, sent in enumerate(steps):

@@ -4,7 +4,7 @@ import numpy
 
 from grader.checks import criteria, sgd
 from grader.checks.check import Check, Criterion
-from grader.checks.forms import Array
+from grader.checks.forms import Array, Counts
 
 # tolerances: of float32 gradients, and of gradients that are sent and summed in a shorter type
 EXACT, SHORT = 1e-5, {"float16": 2e-3, "bfloat16": 2e-2}
@@ -35,11 +35,16 @@ def as_simulated(what):
                     and criteria.close(found, of_this_rank, tolerance)
                 ):
                     said.append(sentence)
-            if said:  # a residual that is read is not lost, even if it has no effect on the values that are sent
-                return said[said[0] == LOST and len(said) > 1 and of_rank["read"]]
+            part, problem = _first_wrong_part(of_rank.get("parts", ()))
+            if fitting := [sentence for sentence in said if not part or _part_of(sentence) == part]:
+                return fitting[0]
+            if problem:
+                return problem
             if not numpy.isfinite(found).all():
                 return f"on rank {rank}, gradients are infinite or NaN{_overflow(case)}"
             step = next(step for step in range(len(right)) if not criteria.close(found[step], right[step], tolerance))
+            if not right[step].any():
+                return f"on rank {rank}, in step {step + 1}, {what} is not zeros, but there is no previous step"
             number = int(numpy.abs(found[step] - right[step]).argmax())
             shown, due = criteria.distinct_digits(found[step][number], right[step][number])
             times = sgd.ratio(found.ravel(), right.ravel(), tolerance)
@@ -50,6 +55,73 @@ def as_simulated(what):
         return None
 
     return judge
+
+
+def _part_of(sentence):
+    """Return the part of a hook on which an oracle's sentence is."""
+    if sentence.startswith(("the residual of", "in the first step")):
+        return "owed"
+    first = sentence.split()[0].strip("`")
+    return first if first in ("scale", "positive", "places", "values") else "places" if "hook" in sentence else "left"
+
+
+def _first_wrong_part(calls):
+    """Return (the name of the first part that does not follow from the parts before it, a sentence), or ("", "").
+
+    Each part is judged by the student's own earlier parts, so a mistake in one part is not called a mistake in another
+    part. calls: the parts of each call, as grader.units.communication.probes.probe_hooks returns them.
+    """
+    for call in calls:
+        sent = _sent(call)
+        if sent is None or len(sent) != len(call["gradients"]):
+            return "", ""
+        left = call.get("left")
+        owed = call["owed"] if "owed" in call else left + sent
+        for part, found, right, problem in _judged(call, owed, sent):
+            if found is None:
+                return part, problem
+            if found.shape != right.shape:
+                return "", ""
+            if criteria.close(found, right, EXACT):
+                continue
+            if "owed" not in call and part == "owed":  # the residual may also be the cause
+                return "", ""
+            number = int(numpy.abs(found - right).argmax())
+            shown, due = criteria.distinct_digits(found[number], right[number])
+            if part in ("owed", "left"):
+                return part, f"{problem}, but for gradient {number} of a bucket, it is {shown} instead of {due}"
+            return part, f"{problem}, but it is {shown} instead of {due}" if part == "scale" else problem
+    return "", ""
+
+
+def _sent(call):
+    """Return the numbers that a call sends, by its own parts; None if it lacks some."""
+    if {"scale", "positive"} <= call.keys() and call["scale"].size == 1:
+        return numpy.where(call["positive"], call["scale"], -call["scale"])
+    if {"places", "values"} <= call.keys() and call["places"].shape == call["values"].shape:
+        sent, places = numpy.zeros(len(call["gradients"])), call["places"].astype(int)
+        if 0 <= places.min(initial=0) and places.max(initial=0) < len(sent):
+            sent[places] = call["values"]
+            return sent
+    return None
+
+
+def _judged(call, owed, sent):
+    """Yield (part, its numbers or None, the right ones by the earlier parts, what the part should be)."""
+    yield "owed", owed, call["gradients"] + call.get("before", 0), "`owed` should be the gradients plus the residual"
+    if "scale" in call:
+        mean = "`scale` should be the mean of the absolute values of `owed`"
+        yield "scale", call["scale"], numpy.abs(owed).mean(keepdims=True), mean
+        yield "positive", 1.0 * call["positive"], 1.0 * (owed >= 0), "`positive` should be `owed >= 0`"
+    else:
+        places = call["places"].astype(int)
+        largest = numpy.sort(numpy.abs(owed))[::-1][: len(places)]
+        what = "`places` should be the indices of the largest absolute values of `owed`"
+        yield "places", numpy.sort(numpy.abs(owed[places]))[::-1], largest, what
+        yield "values", call["values"], owed[places], "`values` should be the numbers of `owed` at `places`"
+    if "left" not in call:
+        yield "left", None, owed, "no residual is stored: set residuals[index] to `owed` minus what is sent"
+    yield "left", call["left"], owed - sent, "the new residual should be `owed` minus what is sent"
 
 
 def _overflow(case):
@@ -68,7 +140,7 @@ def observed(case):
         "waited": (bool,) * steps,
         "forgotten": bool,
         "misused": str,
-        "read": bool,
+        "parts": [Counts(Array())],
         "types": [str],
     }
 
@@ -91,7 +163,7 @@ def only_its_message(what):
 
 
 def as_many_as_count(seen, case, expected):
-    """A judge of top_k: in each step, a rank sends `count` values of 4 bytes, and `count` indices of 4 bytes."""
+    """Judge that in each step of top_k, a rank sends `count` values of 4 bytes, and `count` indices of 4 bytes."""
     right = sorted(8 * max(1, round(case["share"] * length)) for length in case["lengths"])
     for rank, of_rank in enumerate(seen):
         for number, sent in enumerate(of_rank["sent"]):
@@ -106,7 +178,7 @@ def as_many_as_count(seen, case, expected):
 
 
 def a_bit_for_each(seen, case, expected):
-    """A judge of one_bit: in each step, a rank sends one bit per gradient, in whole bytes, and `scale`, which has at
+    """Judge that in each step of one_bit, a rank sends one bit per gradient, in whole bytes, and `scale`, which has at
     most 8 bytes."""
     lengths = sorted(case["lengths"])
     for rank, of_rank in enumerate(seen):

@@ -37,7 +37,7 @@ def as_simulated(seen, case, expected):
 
 def _first_wrong(seen, case, expected):
     """Return what is wrong with block.velocity or block.start in the first block in which one of them does not follow
-    from the values before it; "" if the reason is unknown."""
+    from the values before it, or "" if the reason is unknown."""
     momentum = case["momentum"]
     for rank, of_rank in enumerate(seen):
         start, old = expected["start"], numpy.zeros_like(expected["start"])
@@ -75,7 +75,7 @@ def _first_wrong(seen, case, expected):
 
 
 def _made_of(found, block, rank, seen, case, expected):
-    """Return the sum that makes up the first wrong parameters of a rank, in words; None if it is unknown."""
+    """Return the sum that makes up the first wrong parameters of a rank, in words, or None if it is unknown."""
     everybodys = [of_rank["mine"][block] for of_rank in seen]
     if case["gap"] == "mean":
         if times := criteria.shares(found, everybodys):

@@ -3,7 +3,7 @@
 import numpy
 
 FEATURES, CLASSES = 3, 4
-RATE, MOMENTUM = 0.5, 0.9  # with momentum, a check sees whether the optimizer runs the steps
+RATE, MOMENTUM = 0.5, 0.9  # momentum shows a check whether the optimizer runs the steps
 BATCH, TESTS = 3, 9  # size of the batches of `prepare`, images of its test set
 
 

@@ -184,7 +184,7 @@ def new_order(seen, case, expected):
     new = training.new_order_every_epoch("`shuffle` reshuffles in each epoch by default, unless `cache` comes after it")
     problem = new([{"parts": [sorted(orders[0])], "orders": [orders]}], case, None)
     before = max((image - place for order in orders for place, image in enumerate(order)), default=0)
-    # by chance, if all orders are equally likely: once in half a billion times
+    # if all orders are equally likely, chance does this once in half a billion times
     if problem is None and before < samples(case) - (20 * samples(case)) ** 0.5:
         return (
             f"`batches` moves no image forward by more than {before} positions: `shuffle` chooses only among the images"

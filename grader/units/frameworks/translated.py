@@ -121,9 +121,10 @@ def mean_of_all(seen, case, expected):
                 (sentence for sentence, values in wrong.items() if criteria.close(found, values, SINGLE)), ""
             )
             (loss, right_loss), (accuracy, right_accuracy) = map(criteria.distinct_digits, found, right)
+            who = f"in a second evaluation, rank {rank}" if evaluation else f"rank {rank}"
             there = (
-                f"rank {rank} logs loss {loss} and accuracy {accuracy}{' in a second evaluation' * evaluation}, but"
-                f" over all images they are {right_loss} and {right_accuracy}"
+                f"{who} logs loss {loss} and accuracy {accuracy}, but over all images they are {right_loss} and"
+                f" {right_accuracy}"
             )
             return criteria.with_reason(there, problem)
     return None

@@ -1,4 +1,4 @@
-"""Runs as grader/checks; probes/ beside student code. Students receive it: yes, but for the folder instructors.
+"""Runs like grader/checks, and probes/ next to student code. Students receive it: yes, without the folder instructors.
 
-Unit model_parallel: does the network fit, and what helps if it does not.
+The unit model_parallel: memory, pipelines, and networks that are split among ranks.
 """

@@ -5,8 +5,8 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from handson.words import counted
 
-TOLERANCE = 1e-4  # of gradients in float32: the order of the sums differs
-ROUNDED = 0.05  # of gradients that bfloat16 rounds
+TOLERANCE = 1e-4  # for gradients in float32: the order of the sums differs
+ROUNDED = 0.05  # the tolerance for gradients that bfloat16 rounds
 TYPES = {2: "16 bits", 4: "float32", 8: "float64"}
 
 
@@ -24,7 +24,7 @@ def by_block(seen, case, expected):
                 " gradients are not averaged: call fully_shard also for `model`, after its blocks"
             )
         gathers, wanted = len(_calls(of_rank, "forward", "allgather")), case["blocks"] + 1
-        if len(seen) > 1 and gathers != wanted:  # a rank alone gathers nothing
+        if len(seen) > 1 and gathers != wanted:  # a single rank gathers nothing
             return (
                 f"forward has {gathers} all-gather{'s' * (gathers != 1)}, but {case['blocks']} blocks and the"
                 f" remaining parameters need {wanted}: call fully_shard for each block, since parameters that are"

@@ -9,7 +9,7 @@ from grader.checks.notebook_functions import function, prediction
 from grader.probes.exact import numbers
 
 PROBES, ORACLES = "grader.units.model_parallel.probes.", "grader.units.model_parallel.oracles."
-TOLERANCE = 1e-6  # of values in single precision
+TOLERANCE = 1e-6  # for values in single precision
 ROUNDED = 0.03  # largest error by rounding to whole numbers or half precision, as a share of the largest number
 
 
@@ -53,7 +53,8 @@ def as_kept(seen, case, expected):
                 "`output` is computed from the layer's parts one after the other, but the layer also adds its input:"
                 " call layer(tokens)"
             )
-        return "`tokens.grad` is not the gradient of the input: run backward of `output`, from `gradient`"
+        otherwise = "`tokens.grad` is not the gradient of the input: run backward of `output` once, from `gradient`"
+        return criteria.with_factor(otherwise, found["tokens"], right["tokens"])
     if criteria.close(found["parameters"], right["parameters"]):
         return None
     if criteria.close(found["parameters"], numpy.ones_like(right["parameters"])):
@@ -151,8 +152,8 @@ def _as_expected(field, otherwise):
 
 
 def mean_of_row(seen, case, expected):
-    """Judge whether each rank has the mean of its row. The message names the rows that wrong numbers come from, if they
-    can be recognised."""
+    """Judge whether each rank has the mean of its row. The message names the rows from which wrong numbers come, if it
+    can recognise them."""
     otherwise = "`mean` is not the mean over all ranks of this shard's gradients"
     problem = _as_expected("gradients", otherwise)(seen, case, expected)
     if problem != otherwise:
@@ -169,7 +170,7 @@ def mean_of_row(seen, case, expected):
                     f"`mean` on rank {rank} is made from row {row}, with {criteria.words_of_shares(times, rank)}, but"
                     f" must be the mean of row {rank}"
                 )
-    return problem
+    return criteria.with_factor(problem, [of_rank["gradients"] for of_rank in seen], expected["right"])
 
 
 def gathered(seen, case, expected):
@@ -180,6 +181,12 @@ def gathered(seen, case, expected):
         return (
             "`values` is a new tensor after your code, but the network's parameters are views of the old tensor: write"
             " into the rows of the old tensor with dist.all_gather(list(values), shard)"
+        )
+    names = [name for of_rank in seen for sent in of_rank["sent"] for name, _ in sent]
+    if problem and "own shard" in problem and any("allgather" in name for name in names):
+        return (
+            "`values` keeps its old rows: the all-gather must write into them, as in dist.all_gather(list(values),"
+            " shard)"
         )
     return problem
 

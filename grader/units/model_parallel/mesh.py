@@ -12,7 +12,7 @@ TOGETHER = {"tensor": "share a model", "data": "share the images"}
 
 
 def two_groups(seen, case, expected):
-    """A judge: the ranks of a node form a group in the dimension `inside`, and the ranks with the same index on all
+    """Judge that the ranks of a node form a group in the dimension `inside`, and the ranks with the same index on all
     nodes form a group in the other dimension."""
     inside, size = case["inside"], case["ranks_of_a_node"]
     between = "data" if inside == "tensor" else "tensor"
@@ -71,12 +71,18 @@ def other_images(seen, case, expected):
             )
     missing = set(range(case["images"])) - set().union(*first.values())
     # drop_last leaves out fewer images
-    return f"{len(missing)} of {case['images']} images are on no rank" if len(missing) >= len(first) else None
+    if len(missing) < len(first):
+        return None
+    drawn = " and ".join(str(len(of_one)) for of_one in first.values())
+    return (
+        f"{len(missing)} of {case['images']} images are on no rank: the groups of ranks that share a model have {drawn}"
+        " images; divide the images into as many parts as there are groups"
+    )
 
 
 def at_random(seen, case, expected):
     pairs = [pair for of_rank in seen for name in ("images", "other") for pair in itertools.pairwise(of_rank[name])]
-    if sum(before > after for before, after in pairs) < len(pairs) / 8:  # of a shuffled order, it is half of them
+    if sum(before > after for before, after in pairs) < len(pairs) / 8:  # a shuffled order has half of them
         return "`sampler` returns the images nearly in the order of the data set: it should shuffle them"
     if all(of_rank["images"] == of_rank["next"] for of_rank in seen):
         return "the order of the images is the same in each epoch: sampler.set_epoch(epoch) should change it"
@@ -105,7 +111,7 @@ def means_of_the_same_part(seen, case, expected):
 
 
 def of_its_own(seen, case, expected):
-    """A judge: each rank draws different random numbers."""
+    """Judge that each rank draws different random numbers."""
     if any(of_rank["untouched"] for of_rank in seen):
         return (
             "your code does not seed the generator that dropout uses, so all ranks draw the same random numbers as"

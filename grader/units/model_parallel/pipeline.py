@@ -169,7 +169,7 @@ def _tags(seen, case, kind):
 
 
 def let_go(seen, case, expected):
-    """A judge: a stage releases the activations after their backward. A local name of the gap may keep those of the
+    """Judge that a stage releases the activations after their backward. A local name of the gap may keep those of the
     last backward until the next one."""
     for stage, found in enumerate(seen[0]["stages"]):
         names = case["operations"][stage]

@@ -12,7 +12,7 @@ PROBES, ORACLES = (
     "grader.units.model_parallel.oracles.oracle_products:",
 )
 ROUNDED = 0.03  # the largest change by rounding to whole numbers or half precision, as a share of the largest number
-SHAPE = 3, 4  # as in the probes
+SHAPE = 3, 4  # the same as in the probes
 TOKENS = 2, 3
 
 
@@ -27,11 +27,11 @@ def _other_shape(rank, found, right, case, joined):
     )
     if found.size > right.size:
         return f"{problem}: {joined}"
-    return f"{problem}: do not divide it" if found.size < right.size else problem
+    return criteria.with_reason(problem, "do not divide it" if found.size < right.size else "")
 
 
 def sum_of_the_group(seen, case, expected):
-    """A judge of an operator: each rank has the sum of its group's tensors."""
+    """Judge that after an operator each rank has the sum of its group's tensors."""
     gives = case["gives"]
     for rank, of_rank in enumerate(seen):
         found, right, size = (
@@ -72,10 +72,10 @@ def left_alone(seen, case, expected):
 
 
 def one_all_reduce(seen, case, expected):
-    """A judge of an operator: one all-reduce, of one tensor."""
+    """Judge that an operator runs one all-reduce of one tensor."""
     size, alone = 8 * SHAPE[0] * SHAPE[1], len(case["groups"][0] if case.get("groups") else seen) == 1
     for rank, of_rank in enumerate(seen):
-        # a rank alone in its group needs none
+        # a group of one rank needs none
         if of_rank["sent"] != [["allreduce", size]] and (of_rank["sent"] or not alone):
             shown = ", ".join(f"{name} of {count} bytes" for name, count in of_rank["sent"]) or "nothing"
             return f"rank {rank} runs these collectives: {shown}; one all-reduce of {size} bytes is enough"
@@ -83,7 +83,7 @@ def one_all_reduce(seen, case, expected):
 
 
 def as_it_is(seen, case, expected):
-    """A judge of Leave's backward."""
+    """Judge that Leave's backward returns the gradient unchanged."""
     for rank, of_rank in enumerate(seen):
         own = expected["own"][rank]
         if criteria.close(of_rank["found"], own, criteria.SINGLE):
@@ -114,8 +114,8 @@ def nothing_sent(seen, case, expected):
 
 
 def its_part(name, along):
-    """Return a judge of columns and rows: of their parts of the weight or of the bias. along: the word for the divided
-    dimension."""
+    """Return a judge of `columns` and `rows`, which compares their parts of the weight or of the bias. along: the word
+    for the divided dimension."""
 
     def judge(seen, case, expected):
         groups = case.get("groups") or [range(case["ranks"])]
@@ -142,7 +142,7 @@ def its_part(name, along):
                 return f"{who} is transposed: like layer.weight, a part should be (outputs, inputs)"
             if criteria.close(found, expected["strided"][name][rank]):
                 return (
-                    f"{who} has every {criteria.ordinal(size)} number, but a part should be contiguous: otherwise it"
+                    f"{who} has one of every {size} numbers, but a part should be contiguous: otherwise it"
                     " has pieces of several heads"
                 )
             parts = expected["parts"][name]
@@ -151,7 +151,7 @@ def its_part(name, along):
             if found.shape != of_rank.shape:
                 uneven = ": tensor_split gives the first ranks one more" if found.ndim == of_rank.ndim else ""
                 return f"{who} has the shape {found.shape} instead of {of_rank.shape}{uneven}"
-            return f"{who} is not this rank's part of layer.{name}"
+            return criteria.with_factor(f"{who} is not this rank's part of layer.{name}", found, of_rank)
         return None
 
     return judge

@@ -7,11 +7,11 @@ from handson.words import counted
 
 COLUMNS = "attention.query", "attention.key", "attention.value", "mlp.up"
 ROWS = "attention.out", "mlp.down"
-TOKENS = 2, 3  # as in the probes
+TOKENS = 2, 3  # the same as in the probes
 
 
 def divided(seen, case, expected):
-    """A judge: each layer is divided in its dimension, and the block returns the outputs of the whole block."""
+    """Judge that each layer is divided in its dimension, and the block returns the outputs of the whole block."""
     found = seen[0]["divided"]
     for name, dimension in {**dict.fromkeys(COLUMNS, 0), **dict.fromkeys(ROWS, 1)}.items():
         if found[name] == -1:

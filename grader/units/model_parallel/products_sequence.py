@@ -30,9 +30,9 @@ def returns(name):
 
 
 def one_of_each(seen, case, expected):
-    """A judge: each operator uses one all-gather and one reduce-scatter."""
+    """Judge that each operator uses one all-gather and one reduce-scatter."""
     if len(case["groups"][0] if case.get("groups") else seen) == 1:
-        return None  # a rank alone in its group needs none
+        return None  # a group of one rank needs none
     for rank, of_rank in enumerate(seen):
         for name in ("Gather", "Scatter"):
             sent = [kind for kind, _ in of_rank[name]["sent"]]

@@ -25,7 +25,8 @@ def _timelines(seen, case):
 
 
 def can_be_done(seen, case, expected):
-    """A judge: each stage runs a forward and a backward of each micro-batch, and no two stages wait for each other."""
+    """Judge that each stage runs a forward and a backward of each micro-batch, and no two stages wait for each
+    other."""
     for (stages, micro_batches), schedule in zip(case["sizes"], seen[0]["schedules"]):
         where = f"with {_size(stages, micro_batches)}"
         if len(schedule) != stages:
@@ -44,7 +45,7 @@ def can_be_done(seen, case, expected):
 
 
 def can_be_executed(seen, case, expected):
-    """A judge of schedules.py: pipeline.py can execute the schedule."""
+    """Judge that pipeline.py can execute the schedule of schedules.py."""
     for (stages, micro_batches), schedule in zip(case["sizes"], seen[0]["schedules"]):
         if problem := divided_problem(schedule):
             return f"with {_size(stages, micro_batches)}, {problem}"
@@ -95,8 +96,8 @@ def forwards_first(seen, case, expected):
 
 
 def other_than_gpipe(seen, case, expected):
-    """A judge of 1F1B: it is not GPipe. With few micro-batches, a warm-up that is one too long looks like GPipe, so
-    those sizes are left out."""
+    """Judge that the schedule 1F1B is not GPipe. With few micro-batches, a warm-up that is one too long looks like
+    GPipe, so these sizes are skipped."""
     for stages, micro_batches, timeline in _timelines(seen, case):
         if timeline.held[0] == micro_batches > stages + 1:
             return (

@@ -48,8 +48,10 @@ def all_gpus(seen, case, expected):
 def part_for_each_gpu(seen, case, expected):
     parts, devices, images = seen[0]["parts"], case["workers"], case["images"]
     if len(parts) != devices:
-        shares = f"{counted(len(parts), 'part')} for {counted(devices, 'GPU')}"
-        return f"the data set is split into {shares}: make one part for each GPU"
+        return (
+            f"the data set is split into {counted(len(parts), 'part')} for {counted(devices, 'GPU')}: make one part for"
+            " each GPU"
+        )
     if devices > 1 and all(sorted(part) == sorted(parts[0]) for part in parts):
         return f"all {devices} parts have the same {len(parts[0])} images: give each GPU its own part"
     lengths, used = [len(part) for part in parts], [sample for part in parts for sample in part]

@@ -6,8 +6,8 @@ from grader.checks import criteria
 
 
 def evaluates_all(seen, case, expected):
-    """A judge: on rank 0, which alone keeps a log, loss and accuracy are those of the whole test set, after each of two
-    epochs."""
+    """Judge that rank 0, which keeps the only log, has the loss and the accuracy of the whole test set, after each of
+    two epochs."""
     first, second = map(numpy.array, seen[0]["found"])
     problem = criteria.explained_by(first, expected, criteria.SINGLE)
     evaluated, images = sum(of_rank.get("images", 0) for of_rank in seen), sum(case["lengths"])
@@ -48,6 +48,6 @@ def evaluates_all(seen, case, expected):
 
 
 def in_words(*results):
-    """Two results, [loss, accuracy], with so many digits that the words show how they differ."""
+    """Return two results, [loss, accuracy], in words, with enough digits to show how they differ."""
     digits = criteria.digits_that_differ(*results)
     return [f"loss {loss:.{digits}g} and accuracy {accuracy:.{digits}g}" for loss, accuracy in results]

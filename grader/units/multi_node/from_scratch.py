@@ -9,12 +9,12 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
 ROUNDING = 1e-3  # the network computes in single precision
-LARGEST = 100  # of a parameter
+LARGEST = 100  # the largest value of a parameter
 LAST = 10  # numbers that are printed; one of them is the throughput
-NUMBER = re.compile(r"\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?")  # in a line of output
+NUMBER = re.compile(r"\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?")  # a number in a line of output
 PER_SECOND = re.compile(r"/ ?s(ec|\b)|per sec", re.IGNORECASE)
-NEAR = 0.15  # of the throughput: who leaves out the first step is right, too
-EXACT = 0.01  # the same, of what other ranks than rank 0 print, who may print other numbers, such as losses
+NEAR = 0.15  # tolerance of the throughput: it may leave out the first step
+EXACT = 0.01  # the same for the output of other ranks, which may print other numbers, such as losses
 DECAY = 2e-5  # weight decay that is more than rounding
 PROBES = "grader.units.multi_node.probes.probe_from_scratch"
 
@@ -133,7 +133,7 @@ def every_image_once(seen, case, expected):
 
 
 def _have_all(seen, images):
-    """Whether each rank trains on all images."""
+    """Return whether each rank trains on all images."""
     return all(len({image for batch in of_rank["batches"] for image in batch}) == images for of_rank in seen)
 
 
@@ -153,7 +153,7 @@ def batches_of_the_size(seen, case, expected):
 
 
 def _epochs(of_rank, case):
-    """The numbers of a rank's images in each epoch, in their order."""
+    """Return the numbers of a rank's images in each epoch, in their order."""
     images = [image for batch in of_rank["batches"] for image in batch]
     length = len(images) // case["EPOCHS"]
     return [images[epoch * length : (epoch + 1) * length] for epoch in range(case["EPOCHS"])]
@@ -191,8 +191,8 @@ def trained_together(seen, case, expected):
 
 
 def _later_steps(traces, gradients, rate):
-    """Return None if each step on all ranks is its mean gradient plus less than the step before, as with momentum; else
-    a sentence."""
+    """Return None if each step on all ranks is its mean gradient plus less than the step before, as with momentum, or
+    otherwise a sentence."""
     moves = -numpy.diff(traces[0], axis=0) / rate
     for number in range(1, min(map(len, gradients))):
         if problem := criteria.equal_on_all_ranks(
@@ -221,7 +221,7 @@ def _later_steps(traces, gradients, rate):
 
 
 def _first_step(traces, gradients, rate):
-    """Return None if the first step of all ranks follows their mean gradient, else a sentence."""
+    """Return None if the first step of all ranks follows their mean gradient, or otherwise a sentence."""
     right, start = -rate * numpy.mean(gradients, axis=0), traces[0][0]
     scale = numpy.abs(right).max()
     if not numpy.isfinite([right, *(trace[1] for trace in traces)]).all():
@@ -288,7 +288,7 @@ def rank_0_prints(seen, case, expected):
 
 
 def _numbers(line):
-    """The numbers in a line of output."""
+    """Return the numbers in a line of output."""
     return [float(number.replace(",", "")) for number in NUMBER.findall(line)]
 
 
@@ -297,7 +297,7 @@ def _near(number, rate, distance=NEAR):
 
 
 def _has(line, rate):
-    """Whether one of the numbers of a line is `rate`."""
+    """Return whether one of the numbers of a line is `rate`."""
     return any(_near(number, rate, EXACT) for number in _numbers(line))
 
 

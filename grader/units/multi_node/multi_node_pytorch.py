@@ -11,7 +11,7 @@ HERE = "grader.units.multi_node"
 
 
 def of_whole_test_set(seen, case, expected):
-    """A judge: on each rank, `evaluate` returns loss and accuracy of the whole test set, in each of two epochs."""
+    """Judge that on each rank, `evaluate` returns loss and accuracy of the whole test set, in each of two epochs."""
     for rank, of_rank in enumerate(seen):
         first, second = map(numpy.array, of_rank["found"])
         wrong = {name: value for name, value in expected.items() if name not in ("right", "second", "own")}

@@ -1,4 +1,4 @@
-"""Runs as grader/checks; probes/ beside student code. Students receive it: yes, but for the folder instructors.
+"""Runs like grader/checks, and probes/ next to student code. Students receive it: yes, without the folder instructors.
 
-Profiling: where the time of a training goes, and three slow scripts.
+The unit profiling: finding where the time of a training run is spent, and speeding up three slow scripts.
 """

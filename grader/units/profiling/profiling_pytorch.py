@@ -192,8 +192,8 @@ def every_image_once(seen, case, expected):
 
 
 def in_the_epochs(of_steps, expected):
-    """The numbers of the steps in which something is noted: all but the last of each epoch, after which an epoch's
-    result is taken."""
+    """Return the numbers of the steps in which something is noted: all but the last of each epoch, after which an
+    epoch's result is taken."""
     return [number for number, noted in enumerate(of_steps, 1) if noted and number % expected["steps"]]
 
 
@@ -297,8 +297,8 @@ def _observed(case):
 
 
 def _fixed(gap, cases, *criteria, oracle=f"{ORACLES}:training"):
-    """The check of a slow script that the student makes faster. The whole script runs, since the student may change it
-    anywhere."""
+    """Return the check of a slow script that the student makes faster. The whole script runs, since the student may
+    change it anywhere."""
     return (Check(gap, f"{PROBES}:training", cases, criteria, oracle=oracle, whole=True, observed=_observed),)
 
 

@@ -1,4 +1,4 @@
-"""Runs as grader/checks; probes/ beside student code. Students receive it: yes, but for the folder instructors.
+"""Runs like grader/checks, and probes/ next to student code. Students receive it: yes, without the folder instructors.
 
-Scaling: what many workers would do, predicted from a few measured steps.
+The unit scaling: the throughput of many workers, predicted from a few measured steps.
 """

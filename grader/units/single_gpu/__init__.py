@@ -1,4 +1,4 @@
-"""Runs as grader/checks; probes/ beside student code. Students receive it: yes, but for the folder instructors.
+"""Runs like grader/checks, and probes/ next to student code. Students receive it: yes, without the folder instructors.
 
-Task 1 of the lecture: one device.
+The unit single_gpu: training on one device.
 """

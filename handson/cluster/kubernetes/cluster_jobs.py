@@ -127,7 +127,7 @@ def keys(kubectl, say=speak):
 
 
 def submit(kubectl, part="torchrun", script=None, options=(), say=speak):
-    """Start the training `part` of the base with a script of task 3 and its options, and return the job's id. Raises
+    """Start the training `part` of the base with a script of 03_multi_node and its options. Return the job's id. Raises
     KubernetesError."""
     if part not in KINDS:
         raise KubernetesError(f"there is no training {part!r}: they are {', '.join(KINDS)}")
@@ -165,7 +165,7 @@ def manifests(site, part, script, options, folder):
 
 
 def look(job_id):
-    """Return (waits, over, problem, the file with its log) of a job for `follow`; None if there is no such job."""
+    """Return (waits, over, problem, the file with its log) of a job for `follow`, or None if there is no such job."""
     site, _, name = job_id.partition("/")
     kind, kubectl = KINDS.get(name), cluster(site)
     if kind is None:

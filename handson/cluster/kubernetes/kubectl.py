@@ -64,8 +64,8 @@ class Away(KubernetesError, TimeoutError):
 
 
 class Kubectl:
-    """Run commands in the cluster and a namespace of a site, whatever kubectl's current context is. namespace: by
-    default the students'."""
+    """Run commands in the cluster and a namespace of a site, whatever kubectl's current context is. namespace: the
+    students' by default."""
 
     def __init__(self, site, namespace=None):
         self.site, self.at = site, site.kubernetes
@@ -94,7 +94,7 @@ class Kubectl:
         raise self.explained(done.stderr, part)
 
     def get(self, *words, **options):
-        """Return the object that `kubectl get` shows; None if it does not exist."""
+        """Return the object that `kubectl get` shows, or None if it does not exist."""
         text = self.run("get", *words, "--output", "json", missing="null", **options)
         return json.loads(text)
 

@@ -29,7 +29,7 @@ _Dumper.add_representer(
 
 ROOM = COURSE / "jobs/kubernetes"
 BASE = ROOM / "base"
-KINDS = {"mpijob": "MPIJob", "trainjob": "TrainJob"}  # of the trainings that are not a Job
+KINDS = {"mpijob": "MPIJob", "trainjob": "TrainJob"}  # the kinds of training runs that are not a Job
 FOLDERS = {"course": "course", "grader": "grades"}  # parts with a volume -> the name of its claim
 TRAININGS = ("torchrun", "mpi", "mpijob", "trainjob")
 HEAD = (

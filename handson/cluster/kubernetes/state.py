@@ -44,7 +44,7 @@ WAITS = (  # reasons of a pod that does not start: Kubernetes' word, its meaning
 
 
 def over(job):
-    """Return whether a job ended well; None if it has not ended."""
+    """Return whether a job ended well, or None if it has not ended."""
     for condition in (job.get("status") or {}).get("conditions") or ():
         if condition["status"] == "True" and condition["type"] in DONE:
             return DONE[condition["type"]]
@@ -57,7 +57,8 @@ def incomplete(pods):
 
 
 def waiting(pods, events, at, site):
-    """Return why a job does not start, as half a sentence with the next command; "" if all of its pods run or have run.
+    """Return why a job does not start, as half a sentence with the next command, or "" if all of its pods run or have
+    run.
 
     events: the warnings about the job, its pods, and their controllers.
     """
@@ -95,7 +96,7 @@ def problem(job, pods, again):
 
 
 def _failure(pod, again):
-    """Return (when, sentence) for a pod that failed; None for other pods."""
+    """Return (when, sentence) for a pod that failed, or None for other pods."""
     status, name = pod.get("status", {}), pod["metadata"]["name"]
     taken = [
         one for one in status.get("conditions") or () if one["type"] == "DisruptionTarget" and one["status"] == "True"

@@ -52,8 +52,8 @@ class Recorder:
         """Add an event of this thread; times in ns."""
 
     def unrecorded_step(self):
-        """Return the median time (s) of the skipped steps without the last one, in which a tool may warm up; None if
-        there are none."""
+        """Return the median time (s) of the skipped steps without the last one, in which a tool may warm up. Return
+        None if there are no such steps."""
         return self._median(2, self.plan.skip - 1)
 
     def _median(self, first, last):

@@ -22,7 +22,7 @@ def _touch_memory(length):
     virtual_gpus.keep_freed_memory).
 
     The profiler's small blocks would occupy the memory of a step's large arrays, which would then need new pages.
-    Without this function, page faults (4,096 in a step of task 1) make a recorded step 10 % longer; with it, 1 %.
+    Without this function, page faults (4,096 in a step of single_gpu) make a recorded step 10 % longer; with it, 1 %.
     """
     numpy.ones(length, numpy.uint8)
 

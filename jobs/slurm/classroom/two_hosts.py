@@ -21,7 +21,7 @@ from handson.cluster import virtual_nodes
 
 HERE = Path(__file__).resolve().parent
 LOGIN, NODES = "login", ("node1", "node2")
-CPUS, GPUS = 2, ("/dev/null", "/dev/zero")  # of each node; Slurm counts any device in gres.conf as a GPU
+CPUS, GPUS = 2, ("/dev/null", "/dev/zero")  # per node; Slurm counts any device in gres.conf as a GPU
 LIMIT = 60  # seconds for Slurm to start, and for one of its commands
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:/usr/bin:/bin"
 PACKAGES = {

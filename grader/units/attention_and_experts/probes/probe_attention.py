@@ -17,9 +17,12 @@ OF_A_RANK = 2, 2, WIDTH  # heads, tokens and width in the ring
 
 def a_tensor(name, found, shape):
     """Return `found` if it is a tensor of this shape. Raises StudentMistake."""
-    if not isinstance(found, torch.Tensor) or tuple(found.shape) != tuple(shape):
-        what = f"has the shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else f"is {a_kind(found)}"
-        raise StudentMistake(f"`{name}` {what}, but it must be a tensor of shape {tuple(shape)}")
+    if not isinstance(found, torch.Tensor):
+        raise StudentMistake(f"`{name}` is {a_kind(found)}, but it must be a tensor of shape {tuple(shape)}")
+    if tuple(found.shape) != tuple(shape):
+        raise StudentMistake(
+            f"`{name}` has the shape {tuple(found.shape)}, but it must be a tensor of shape {tuple(shape)}"
+        )
     return found.detach()
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from grader.probes.count_collectives import Collectives
-from grader.probes.pytorch_scripts import join
+from grader.probes.pytorch_scripts import flat, join
 from grader.probes.script import Script
 from grader.sandbox.rank import StudentMistake
 from handson.words import a_kind
@@ -88,6 +88,10 @@ class Kept(dict):
         self.kept_in[key] = self.turn
         super().__setitem__(key, value)
 
+    def peek(self, key):
+        """Return an entry, which is not noted."""
+        return super().get(key)
+
     def look_for(self, buffer):
         """Note whether an entry is in the memory of a bucket's `buffer`. The result of a functional collective has no
         memory of its own."""
@@ -135,13 +139,26 @@ class Kept(dict):
         return ""
 
 
+PARTS = "owed", "scale", "positive", "places", "values"  # names that a gap with error feedback sets
+
+
+def parts(names, start):
+    """Return {name: numbers} of the tensors in one call of a hook with error feedback: those at its start, the names
+    that the gap sets, and the residual that it has stored ("left")."""
+    found = start | {name: names.get(name) for name in PARTS} | {"left": names.residuals.peek(names.index)}
+    found = {name: one for name, one in found.items() if isinstance(one, torch.Tensor)}
+    if {"owed", "left"} <= found.keys() and found["owed"].data_ptr() == found["left"].data_ptr():
+        del found["owed"]  # the value that is sent was subtracted from it in place
+    return {name: flat([one]) for name, one in found.items()}
+
+
 def hook(rank, ranks, source, case):
     """Return the findings of a hook: "steps": the gradients after backward, [steps][all numbers]; "sent": [name, bytes]
     of this rank's collectives, per step; "waited": per step, whether the hook waited for a collective that it had just
     started; "forgotten": whether a collective was never waited for (with `late`, one of the previous step); "misused":
-    a sentence on a mistake in the hook's state, or ""; "read": whether the hook has read an entry of an earlier step;
-    "types": of the hook's results. The last of several steps follows a restart, with another
-    replica and the same state.
+    a sentence on a mistake in the hook's state, or "";
+    "types": of the hook's results; "parts": those of each call of a hook with error feedback. The last of several steps
+    follows a restart, with another replica and the same state.
     """
     join(rank, ranks)
     kept = Kept()
@@ -152,7 +169,19 @@ def hook(rank, ranks, source, case):
     script = Script(source, {}, function=case["function"])
     # before: bucket -> the collectives that its hook started in the previous step
     collectives, steps, sent, at_once, forgotten, before = Collectives(), [], [], [], [], {}
-    futures, types = [], set()  # of the current step; of all
+    futures, types = [], set()  # the futures of the current step; the types of all steps
+    start, of_calls = {}, []  # the tensors at the start of the current call; what `parts` has found
+
+    def begin(names):
+        if "residuals" in names:
+            before = kept.peek(names.index)
+            start.clear()
+            start["gradients"] = names.gradients.clone()
+            start.update({"before": before.clone()} if isinstance(before, torch.Tensor) else {})
+
+    def see(names):
+        if start:
+            of_calls.append(parts(names, start))
 
     def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if starting:
@@ -162,9 +191,9 @@ def hook(rank, ranks, source, case):
                 .then(lambda future: future.value()[0])
             )
         kept.turn = len(steps), bucket.index()
-        collectives.works.clear()  # those of the previous buckets
+        collectives.works.clear()  # removes the work of the previous buckets
         with collectives.noted():
-            future = script.run(lambda names: None, state, bucket, *extra)
+            future = script.run(see, state, bucket, *extra, begin=begin)
         kept.look_for(bucket.buffer())
         if not isinstance(future, torch._C.Future):
             raise StudentMistake(f"the hook should return a future of the tensor, but it returns {a_kind(future)}")
@@ -217,7 +246,7 @@ def hook(rank, ranks, source, case):
         "waited": at_once,
         "forgotten": any(forgotten),
         "misused": kept.misused(name_of_state, case["steps"]),
-        "read": any(kept.found_in.values()),
+        "parts": of_calls,
         "types": sorted(types),
     }
 

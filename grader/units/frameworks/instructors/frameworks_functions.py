@@ -17,7 +17,7 @@ def _parts(chance):
 def _times(chance):
     """Return cases in which Python is the bottleneck, with and without longer kernels, and cases in which it is not."""
     threads, python = chance.randint(3, 9), chance.uniform(0.5, 3)
-    limit = (threads - 1) * python  # as many seconds in kernels hide the Python of the other threads
+    limit = (threads - 1) * python  # kernels of this duration hide the Python of the other threads
     kernels = chance.turn(
         [limit * chance.uniform(0.5, 0.8), limit * chance.uniform(1.2, 4), python * chance.uniform(0.2, 0.8)]
     )

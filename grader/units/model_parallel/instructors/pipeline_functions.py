@@ -1,4 +1,4 @@
-"""The answers to the notebook's gaps on pipelines: inputs, what is right, and typical mistakes."""
+"""The answers to the notebook's gaps on pipelines: inputs, right values, and typical mistakes."""
 
 from grader.instructors.notebook_answers import Function
 
@@ -8,7 +8,7 @@ def _held(schedule, stage, stages, micro_batches, activations):
 
 
 def _held_but(**wrong):
-    """held_bytes with another number of micro-batches for one schedule: "gpipe", or "one" for 1F1B."""
+    """Return held_bytes with a wrong number of micro-batches for one schedule: "gpipe", or "one" for 1F1B."""
 
     def mistaken(schedule, stage, stages, micro_batches, activations):
         held = wrong.get("gpipe" if schedule == "gpipe" else "one")
@@ -22,8 +22,9 @@ def _held_but(**wrong):
 
 
 def _stages(chance):
-    """In turns, the first stage of a pipeline, the last one, and one before the middle, where no two mistakes hold as
-    many; with more micro-batches than stages, with fewer, or with fewer than follow the stage."""
+    """Return a stage of a pipeline: in turns the first, the last, and one before the middle, where any two mistakes
+    hold different numbers of micro-batches. There are more micro-batches than stages, fewer, or fewer than stages
+    after this one."""
     stages = chance.randint(7, 10)
     first, last, inner, many, few = (
         0,

@@ -1,5 +1,5 @@
-"""The answers to the notebook's gaps on networks split in their products: inputs, what is right, and typical
-mistakes."""
+"""The answers to the notebook's gaps on networks with split matrix multiplications: inputs, right values, and
+typical mistakes."""
 
 from grader.instructors.notebook_answers import Choice, Function
 
@@ -13,13 +13,13 @@ def _tokens(blocks, images, tokens, width, ranks, all_reduces=4, ring=_ring, num
 
 
 def _but(**wrong):
-    """products_bytes with another value of `all_reduces`, `ring` or `number`."""
+    """Return products_bytes with a wrong value of `all_reduces`, `ring` or `number`."""
     return lambda blocks, images, tokens, width, ranks: _tokens(blocks, images, tokens, width, ranks, **wrong)
 
 
 def _split(chance):
-    """The ranks do not divide the numbers that they add up, which are so many that a rounded answer passes, and rounded
-    messages do not."""
+    """Return arguments. The ranks do not divide the numbers that they add up. There are so many numbers that a
+    rounded answer passes, but rounded messages do not."""
     images, tokens, width = chance.randint(16, 32), chance.randint(12, 70), 8 * chance.randint(12, 40)
     ranks = chance.choice([ranks for ranks in (3, 5, 6, 7, 9, 11) if images * tokens * width % ranks] or [13])
     return {"blocks": chance.randint(1, 12), "images": images, "tokens": tokens, "width": width, "ranks": ranks}
@@ -30,8 +30,8 @@ def _equal(blocks, tokens, width, parameters, part=2, all_reduces=4):
 
 
 def _step(chance):
-    """In turns, the ranks compute longer than they send, and send longer than they compute. Fewer ranks than bits of a
-    byte."""
+    """Return arguments: in turns, the ranks compute longer than they send, and send longer than they compute. There
+    are fewer ranks than bits in a byte."""
     sent, ranks, rate = 1000.0 * chance.randint(200, 9000), chance.randint(2, 7), chance.randint(50, 1000)
     share = chance.turn([chance.uniform(0.3, 0.8), chance.uniform(1.3, 3)])
     return {"computing": share * 8 * ranks * sent / (rate * 1e6), "sent": sent, "ranks": ranks, "rate": rate}

@@ -1,4 +1,4 @@
-"""What mesh.py should give: the gradients of all ranks with the same part of the model, in one process."""
+"""The reference for mesh.py: the gradients of all ranks with the same part of the model, computed in one process."""
 
 import numpy
 
@@ -6,8 +6,8 @@ from grader.units.model_parallel.probes.probe_mesh import own_gradients, places
 
 
 def replica(rank, ranks, case):
-    """For each rank: its `parameters`, its `own` gradients, and their mean over the ranks with the `same_part`, and
-    with the `same_images`."""
+    """Return for each rank: its `parameters`, its `own` gradients, and the means of the gradients over the ranks
+    with the `same_part` and over the ranks with the `same_images`."""
     of_ranks = range(case["ranks"])
     found = [own_gradients(case, rank) for rank in of_ranks]
 

@@ -1,5 +1,5 @@
-"""What pipeline.py's stages should do, each by itself: PyTorch's own gradients of a stage's part of the network; and
-what mistakes give."""
+"""The reference for pipeline.py: PyTorch's gradients of each stage's part of the network, computed separately, and
+the gradients of typical mistakes."""
 
 import numpy
 import torch
@@ -18,7 +18,7 @@ ONES = "the gradient from the next stage is not used: call outputs.backward(grad
 
 
 def _scaled(case, own):
-    """{the sentence of a mistake in the loss: the gradients}. own: what each micro-batch adds to them."""
+    """Return {the sentence of a mistake in the loss: the gradients}. own: the gradients of each micro-batch."""
     count, right = case["micro_batches"], sum(own)
     return {
         SUMMED: count * right,
@@ -39,14 +39,14 @@ def _scaled(case, own):
 
 
 def step(rank, ranks, case):
-    """For each stage: {"loss", "inputs", "outputs" and "before" (of each micro-batch: what is sent on, and back),
-    "gradients": {"right" or the sentence of a mistake: all of them}}."""
+    """Return for each stage: {"loss", "inputs", "outputs" and "before" (for each micro-batch, the values sent on and
+    the values sent back), "gradients": {"right" or the sentence of a mistake: all gradients}}."""
     return [_stage(case, stage) for stage in range(case["stages"])]
 
 
 def whole(rank, ranks, case):
-    """For each stage the "loss" and the "gradients", as `step` gives them, where the stages send to each other: the
-    unsplit network's."""
+    """Return for each stage the "loss" and the "gradients" in the form of `step`, if the stages send to each other.
+    The values are those of the network without stages."""
     parts, micro_batches = [Part(case, stage) for stage in range(case["stages"])], case["micro_batches"]
     network = torch.nn.Sequential(*parts)
     losses = [

@@ -1,5 +1,5 @@
-"""What the gaps of products.py should give: the network that is not split, in one process; and what typical mistakes
-give."""
+"""The reference for products.py: the results of the network that is not split, computed in one process, and the
+results of typical mistakes."""
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,8 @@ from handson.pytorch.transformer import Attention
 
 
 def operator(rank, ranks, case):
-    """For each rank: what it gave alone ("own"), the sum in its group ("sum"), and the sum of all ranks ("all")."""
+    """Return for each rank: its own contribution ("own"), the sum in its group ("sum"), and the sum of all ranks
+    ("all")."""
     own = [numbers(case, other) for other in range(case["ranks"])]
     groups = case.get("groups") or [list(range(case["ranks"]))]
     sums = [
@@ -22,8 +23,9 @@ def operator(rank, ranks, case):
 
 
 def whole(rank, ranks, case):
-    """For each rank `outputs`: {"right" or the sentence of a mistake: the outputs}, and the right gradients
-    `of_tokens`, `of_bias` and `of_part`; `of_tokens_alone`: the first one, as it follows from this rank's part."""
+    """Return for each rank `outputs`, {"right" or the sentence of a mistake: the outputs}; the right gradients
+    `of_tokens`, `of_bias` and `of_part`; and `of_tokens_alone`, the gradient of the tokens through this rank's part
+    only."""
     size, terms, alone, of_parts = case["ranks"], [], [], []
     for one in range(size):
         mlp, bias, tokens, upstream = part_of_mlp(case, one)
@@ -58,7 +60,8 @@ def whole(rank, ranks, case):
 
 
 def attention(rank, ranks, case):
-    """{"right" or the sentence of a mistake: the sum of the ranks' terms}, and the `bias` of the whole."""
+    """Return {"right" or the sentence of a mistake: the sum of the ranks' partial sums}, and the `bias` of the whole
+    layer."""
     size, width, heads = case["ranks"], case["width"], case["heads"]
     made, tokens, _ = network(case, Attention, width, heads)
     mine, bias = width // size, made.out.bias.detach()
@@ -90,8 +93,8 @@ def attention(rank, ranks, case):
 
 
 def part(rank, ranks, case):
-    """The `parts` of the weight and of the bias for each rank of a group; `whole`: both as they are; and parts as
-    typical mistakes give them, `of_all`: those of each rank, if all were one group."""
+    """Return for each rank of a group the `parts` of the weight and of the bias; `whole`, the complete weight and
+    bias; the parts of typical mistakes; and `of_all`, each rank's parts if all ranks were one group."""
     made, size = layer(case), len(case["groups"][0]) if case.get("groups") else case["ranks"]
     tensors = {"weight": made.weight.detach(), "bias": made.bias.detach()}
     dimension = {"weight": 0 if case["bias"] else 1, "bias": 0}

@@ -1,4 +1,5 @@
-"""What the operators of products_sequence.py should give, computed in one process; and what typical mistakes give."""
+"""The reference for the operators of products_sequence.py, computed in one process, and the results of typical
+mistakes."""
 
 import torch
 
@@ -6,7 +7,7 @@ from grader.units.model_parallel.probes.probe_products_sequence import numbers
 
 
 def operators(rank, ranks, case):
-    """For each rank: operator -> direction -> {"right" or the sentence of a mistake: the numbers}."""
+    """Return for each rank: operator -> direction -> {"right" or the sentence of a mistake: the numbers}."""
     groups = case.get("groups") or [list(range(case["ranks"]))]
     return [_of_rank(one, next(group for group in groups if one in group), case) for one in range(case["ranks"])]
 

@@ -1,8 +1,6 @@
-"""Probes of the Chainer track's pipeline.py. The probe plays the ranks before and after the student's, in one process:
-nothing can hang.
-
-The stages and all that arrives have the same numbers as in the PyTorch track, whose oracle says what is right.
-"""
+"""Probes of the Chainer track's pipeline.py. The probe simulates the previous and the next rank in the same process,
+so nothing can hang. The stages and all messages contain the same numbers as in the PyTorch track, whose oracle
+computes the right results."""
 
 from unittest import mock
 
@@ -12,10 +10,10 @@ import chainer.functions as F
 import numpy
 
 from grader.sandbox.rank import StudentMistake
+from grader.probes.gap_code import what_is
 from grader.probes.script import Script
 from grader.units.model_parallel.probes import probe_pipeline
 from grader.units.model_parallel.stage_sizes import IMAGES
-from handson.words import a_kind
 
 
 class Part(chainer.Chain):
@@ -47,7 +45,7 @@ class Part(chainer.Chain):
 
 
 class Neighbours:
-    """In place of a communicator: messages go to the ranks before and after this one, and come from them."""
+    """Replace a communicator: messages go to the previous and the next rank, and come from them."""
 
     def __init__(self, case, stage):
         self.case, self.rank, self.size = case, stage, case["stages"]
@@ -60,7 +58,7 @@ class Neighbours:
         )
 
     def _operation(self, messages):
-        """The name of the operation that the next of some messages belongs to."""
+        """Return the name of the operation to which the next of some messages belongs."""
         if self.backwards is not None:
             return f"B{self.backwards}"
         return f"F{sum(name[0] == 'F' for name, _ in messages)}"
@@ -89,7 +87,7 @@ class Neighbours:
         return probe_pipeline.random(self.case, "activation" if forward else "gradient", number).numpy()
 
     def backward(self, end):
-        """In place of Variable.backward, which the steps call once for each micro-batch."""
+        """Replace Variable.backward, which a step calls once for each micro-batch."""
         if self.rank < self.size - 1 and end.size:
             raise StudentMistake(
                 f"rank {self.rank} starts its backward from {end.size} numbers: it should start from the result of"
@@ -119,13 +117,13 @@ def _labels(case, stage):
 
 
 def chain_list(rank, ranks, source, case):
-    """What each stage does in a step with the whole batch: as
+    """Return the results of each stage in a step with the whole batch, in the form of
     grader.units.model_parallel.probes.probe_pipeline.step."""
 
     def one(comm, part, images, labels):
         stage = Script(source, {}, function="make_stage").run(lambda names: None, comm, part)
         if not isinstance(stage, chainer.Link):
-            raise StudentMistake(f"`stage` is {a_kind(stage)}, not a link")
+            raise StudentMistake(f"`stage` is {what_is(source, 'stage', stage)}, not a link")
         if not list(stage.children()):
             raise StudentMistake("`stage` has no link: call stage.add_link(part, ...)")
         end = stage(images[0]) if comm.rank == 0 else stage()
@@ -141,7 +139,7 @@ def chain_list(rank, ranks, source, case):
 
 
 def micro_batch(rank, ranks, source, case):
-    """What each stage does in a step with micro-batches."""
+    """Return the results of each stage in a step with micro-batches."""
 
     def one(comm, part, images, labels):
         with mock.patch.object(chainer.Variable, "backward", lambda end: comm.backward(end)):

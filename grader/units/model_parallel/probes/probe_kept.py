@@ -1,4 +1,4 @@
-"""Notes as long as what forward keeps for backward is held."""
+"""Weak references that live as long as the values that forward keeps for backward."""
 
 import weakref
 
@@ -6,8 +6,8 @@ import torch
 
 
 class Kept(torch.autograd.Function):
-    """Kept.apply(tensor, tokens): the identity. Appends to the list `tokens` a weak reference to something that its
-    graph saves for backward."""
+    """Kept.apply(tensor, tokens) returns the tensor. It appends to the list `tokens` a weak reference to an object
+    that the graph saves for backward."""
 
     @staticmethod
     def forward(context, tensor, tokens):

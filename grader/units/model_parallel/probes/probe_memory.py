@@ -8,7 +8,7 @@ from grader.probes.script import Script
 from grader.sandbox.rank import StudentMistake
 from grader.units.model_parallel.probes.probe_kept import Kept
 
-WIDTHS = 3, 5  # of the layer that is recomputed
+WIDTHS = 3, 5  # the inputs and outputs of the layer that is recomputed
 
 
 def accumulate(rank, ranks, source, case):
@@ -62,7 +62,7 @@ def layer_and_tokens(case):
     layer = Layer(narrow, wide).double()
     for parameter in layer.parameters():
         parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        parameter.grad = torch.ones_like(parameter)  # as left by an earlier micro-batch
+        parameter.grad = torch.ones_like(parameter)  # an earlier micro-batch has left it
     tokens, gradient = (torch.randn(case["tokens"], narrow, generator=generator, dtype=torch.float64) for _ in range(2))
     return layer, tokens, gradient
 
@@ -71,13 +71,13 @@ def again(rank, ranks, source, case):
     """Return the gradient of the input; the gradients of the layer's parameters, which were 1 before; the number of
     forward passes; and `kept`, the number of passes whose activations are still alive."""
     layer, tokens, gradient = layer_and_tokens(case)
-    # from the layer before: backward must not enter its graph
+    # comes from the previous layer, whose graph backward must not enter
     before = torch.ones(len(WIDTHS) - 1, requires_grad=True, dtype=torch.float64)
     passes = []
     # layer.forward(...) does not call the hooks of the layer itself
     layer.inner.register_forward_hook(lambda *given: Kept.apply(given[-1], passes))
     saved = tokens * before
-    with torch.no_grad():  # as in the backward of a Function
+    with torch.no_grad():  # the backward of a Function runs without a graph, too
         returned = Script(source, {}, function="compute_again").run(lambda names: None, layer, saved, gradient)
     if returned is None:
         raise StudentMistake(

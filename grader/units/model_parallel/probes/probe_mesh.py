@@ -1,4 +1,4 @@
-"""Probes of mesh.py: each gap on the real ranks of a mesh."""
+"""Probes of mesh.py: each gap runs on the real ranks of a mesh."""
 
 import builtins
 import contextlib
@@ -23,7 +23,7 @@ MANY = 16  # ranks
 
 
 def mesh(rank, ranks, source, case):
-    """The ranks of this rank's group in both directions."""
+    """Return the ranks of this rank's group in both directions."""
     join(rank, ranks)
     # so a mesh of GPUs needs none
     with mock.patch.multiple(torch.cuda, device_count=lambda: 0, set_device=lambda device: None):
@@ -40,13 +40,13 @@ def mesh(rank, ranks, source, case):
 
 
 def given_mesh(case):
-    """The mesh of the case: case["layout"] has the numbers of the ranks, case["names"] the names of its two
-    dimensions."""
+    """Return the mesh of the case: case["layout"] contains the numbers of the ranks, and case["names"] the names of
+    its two dimensions."""
     return DeviceMesh("cpu", case["layout"], mesh_dim_names=tuple(case["names"]))
 
 
 def sampler(rank, ranks, source, case):
-    """The numbers of this rank's images, those with another seed, and those in the next epoch."""
+    """Return the numbers of this rank's images with the given seed, with another seed, and in the next epoch."""
     join(rank, ranks)
     student, mesh, found = GapCode(source), given_mesh(case), []
     for seed in case["seed"] % 1000, case["seed"] % 1000 + 1:
@@ -65,7 +65,7 @@ def sampler(rank, ranks, source, case):
 
 
 def places(rank, case):
-    """(which part of the images, which part of the model) the case's mesh gives to a rank."""
+    """Return which part of the images and which part of the model the case's mesh gives to a rank."""
     where = (
         [row.index(rank) for row in case["layout"] if rank in row][0],
         next(number for number, row in enumerate(case["layout"]) if rank in row),
@@ -75,7 +75,7 @@ def places(rank, case):
 
 
 def own_gradients(case, rank):
-    """The parameters of a rank, and the gradients that it computes alone."""
+    """Return the parameters of a rank, and the gradients that it computes by itself."""
     images_of, part_of = places(rank, case)
     model = network(case["seed"] + part_of)
     images, labels = batch(case["seed"], 0, [3] * len(sum(case["layout"], [])), images_of)
@@ -84,7 +84,7 @@ def own_gradients(case, rank):
 
 
 def replica(rank, ranks, source, case):
-    """The parameters of this rank's part, and their gradients after a backward pass of the replica."""
+    """Return the parameters of this rank's part, and their gradients after a backward pass of the replica."""
     join(rank, ranks)
     images_of, part_of = places(rank, case)
     model = network(case["seed"] + part_of)
@@ -104,9 +104,9 @@ def replica(rank, ranks, source, case):
 
 
 def dropout(rank, ranks, source, case):
-    """Random numbers of this rank with each of two seeds, again with the first one, and with seed 0; "many": those of
-    each rank of a large job; "untouched": whether the gap leaves the generator as it was; and "gpus", [the seed that
-    GPUs get] for the first one, the second, and again the first."""
+    """Return the random numbers of this rank with each of two seeds, with the first seed again, and with seed 0;
+    "many": the random numbers of each rank of a large job; "untouched": whether the gap leaves the generator
+    unchanged; and "gpus": the seeds that GPUs get for the first seed, for the second, and for the first again."""
     join(rank, ranks)
     student, gpus, seeds = (
         GapCode(source),

@@ -1,4 +1,4 @@
-"""The probe of a schedule that the notebook has in a list."""
+"""The probe of a schedule that the notebook defines as a list."""
 
 from grader.probes.gap_code import GapCode
 from grader.sandbox.rank import StudentMistake
@@ -6,7 +6,7 @@ from grader.units.model_parallel.probes.probe_schedules import LONGEST, texts
 
 
 def puzzle(rank, ranks, source, case):
-    """The schedule that the notebook's gap assigns to case["name"]: {"schedules": [schedule]}."""
+    """Return the schedule that the notebook's gap assigns to case["name"]: {"schedules": [schedule]}."""
     found = getattr(GapCode(source).run(), case["name"])
     if not isinstance(found, (list, tuple)) or not all(isinstance(one, (list, tuple)) for one in found):
         raise StudentMistake(

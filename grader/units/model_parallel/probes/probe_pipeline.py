@@ -1,8 +1,5 @@
-"""Probes of pipeline.py and torch_pipeline.py. The probe plays the stages before and after the student's, in one
-process: nothing can hang.
-
-What arrives from these is random, so that each stage is judged by itself.
-"""
+"""Probes of pipeline.py and torch_pipeline.py. The probe simulates the previous and the next stage in the same
+process, so nothing can hang. It sends random numbers, so that each stage is judged by itself."""
 
 import contextlib
 import functools
@@ -28,8 +25,8 @@ from handson.words import a_kind
 
 
 def my_layers(rank, ranks, source, case):
-    """The numbers of each stage's layers, for each of case["sizes"], (layers, stages): {"layers": [[[0, 1], [2]],
-    ...]}."""
+    """Return the numbers of each stage's layers, for each of case["sizes"], (layers, stages): {"layers": [[[0, 1],
+    [2]], ...]}."""
     student = GapCode(source)
     return {
         "layers": [
@@ -82,7 +79,7 @@ class Part(nn.Sequential):
 
 
 def random(case, what, number):
-    """Random numbers that stand for what arrives: "image", "activation" or "gradient" of a micro-batch."""
+    """Return the random numbers of a message: the "image", "activation" or "gradient" of a micro-batch."""
     generator = torch.Generator().manual_seed(
         case["seed"] + 7919 * number + {"image": 1, "activation": 2, "gradient": 3}[what]
     )
@@ -95,9 +92,9 @@ def labels(case):
 
 
 def step(rank, ranks, source, case):
-    """What each stage does in a step, in the order of case["operations"][stage]: {"stages": [{"loss", "gradients",
-    "inputs", "sent": [operation, to], "numbers": of these messages, "held": [operation, of how many micro-batches
-    activations are there before]}, ...]}."""
+    """Return the results of each stage in a step, in the order of case["operations"][stage]: {"stages": [{"loss",
+    "gradients", "inputs", "sent": [operation, to], "numbers": the content of these messages, "held": [operation,
+    number of micro-batches with activations before it]}, ...]}."""
     gap = GapCode(source)
     return {"stages": [_step(gap, source["gap"], case, stage) for stage in range(case["stages"])]}
 
@@ -175,7 +172,7 @@ def _backward(me, stage, number, gradient):
 
 
 def _check_held(me, stage, number, outputs):
-    """Raises StudentMistake for what no backward can begin with."""
+    """Raise StudentMistake for a value with which no backward can start."""
     held = me.held.get(number) if isinstance(me.held, dict) else None
     if not isinstance(held, (tuple, list)) or [isinstance(one, torch.Tensor) for one in held] != [True, True]:
         raise StudentMistake(
@@ -191,7 +188,7 @@ def _check_held(me, stage, number, outputs):
 
 
 def torch_schedule(rank, ranks, source, case):
-    """What this rank's stage has after a step of the schedule that the gap makes: {"loss", "gradients", "kind": the
+    """Return the results of this rank's stage after a step of the gap's schedule: {"loss", "gradients", "kind": the
     schedule's class}."""
     join(rank, ranks)
     part = Part(case, rank)

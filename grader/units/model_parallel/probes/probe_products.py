@@ -1,4 +1,4 @@
-"""Probes of products.py: operators, layers, attention and the whole on real ranks, in groups."""
+"""Probes of products.py: operators, layers, attention and the whole block run on real ranks, in groups."""
 
 import copy
 from types import SimpleNamespace
@@ -8,19 +8,19 @@ import torch.distributed as dist
 from torch import nn
 
 from grader.probes.count_collectives import Collectives
-from grader.probes.gap_code import GapCode
+from grader.probes.gap_code import GapCode, what_is
 from grader.probes.pytorch_scripts import join
 from grader.sandbox.rank import StudentMistake
 from handson.pytorch.transformer import MLP, Attention
 from handson.words import a_kind
 
-SHAPE = 3, 4  # of what goes through an operator
+SHAPE = 3, 4  # the shape of the tensors that an operator receives
 TOKENS = 2, 3  # images, and tokens of each
 
 
 def numbers(case, rank):
-    """What a rank gives to an operator: numbers with more digits than half precision has. Each rank has the largest one
-    at some places, so that no rank's own numbers are the largest ones of all."""
+    """Return the tensor that a rank passes to an operator. Its numbers have more digits than half precision. At some
+    places each rank has the largest number, so that no rank's tensor is the maximum of all."""
     places = SHAPE[0] * SHAPE[1]
     drawn = torch.rand(
         case["ranks"], places, generator=torch.Generator().manual_seed(case["seed"]), dtype=torch.float64
@@ -30,8 +30,8 @@ def numbers(case, rank):
 
 
 def group_of(rank, groups):
-    """The process group of this rank, and the ranks in it. groups: the ranks of each; None: all ranks are one, which is
-    None."""
+    """Return the process group of this rank, and its ranks. groups: the ranks of each group, or None if all ranks
+    are one group, which is then None."""
     if groups is None:
         return None
     made = [dist.new_group(ranks) for ranks in groups]  # all ranks make all groups
@@ -39,40 +39,41 @@ def group_of(rank, groups):
 
 
 def operator(rank, ranks, source, case):
-    """What this rank gets, whether what it gave was changed, and what it sent: [name, bytes]. case["gives"], ["gets"]:
-    the names of the gap's argument and of its result; "inside": whether the group is an attribute of `context`."""
+    """Return the result of the operator on this rank, whether its argument was changed, and the messages that it
+    sent, as [name, bytes]. case["gives"], ["gets"]: the names of the gap's argument and result; "inside": whether
+    the group is an attribute of `context`."""
     join(rank, ranks)
     group, mine, collectives = group_of(rank, case.get("groups")), numbers(case, rank), Collectives()
     given = {"context": SimpleNamespace(group=group), "group": group, case["gives"]: mine}
     with collectives.noted(all_ended=True):
         found = getattr(GapCode(source).run(**given), case["gets"])
     if not isinstance(found, torch.Tensor):
-        raise StudentMistake(f"`{case['gets']}` is {a_kind(found)}, not a tensor")
+        raise StudentMistake(f"`{case['gets']}` is {what_is(source, case['gets'], found)}, not a tensor")
     changed = not torch.equal(mine, numbers(case, rank))
     return {"found": found.detach().double().numpy().copy(), "changed": changed, "sent": collectives.hand_over()}
 
 
 def layer(case):
-    """The nn.Linear of the case, the same on all ranks."""
+    """Return the nn.Linear of the case, which is the same on all ranks."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(case["seed"])
         return nn.Linear(case["inputs"], case["outputs"], dtype=torch.float64)
 
 
 def part(rank, ranks, source, case):
-    """The weight of this rank, and the bias where case["bias"] asks for it."""
+    """Return the weight of this rank, and with case["bias"] also the bias."""
     join(rank, ranks)
     group = group_of(rank, case.get("groups"))
     names = GapCode(source).run(layer=layer(case), rank=dist.get_rank(group), size=dist.get_world_size(group))
     values = {name: getattr(names, name) for name in ("weight", "bias")[: 1 + case["bias"]]}
     for name, value in values.items():
         if not isinstance(value, torch.Tensor):
-            raise StudentMistake(f"`{name}` is {a_kind(value)}, not a tensor")
+            raise StudentMistake(f"`{name}` is {what_is(source, name, value)}, not a tensor")
     return {name: value.detach().numpy().copy() for name, value in values.items()}
 
 
 def network(case, kind, *arguments):
-    """(a part of a block in double precision, its tokens, a gradient of its outputs); kind: MLP or Attention."""
+    """Return (a part of a block in double precision, its tokens, a gradient of its outputs); kind: MLP or Attention."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(case["seed"])
         made = kind(*arguments).double()
@@ -81,12 +82,12 @@ def network(case, kind, *arguments):
 
 
 class Noted:
-    """In place of Enter ("backward") or Leave ("forward"): the operator as it should be, by an all-reduce in this
-    direction. Counts its uses."""
+    """Replace Enter ("backward") or Leave ("forward") with the right operator, an all-reduce in this direction, and
+    count its uses."""
 
     def __init__(self, name, direction, right):
         outer = self
-        self.calls = 0
+        self.calls, self.name = 0, name
 
         def through(numbers, where):
             total = numbers.clone()
@@ -111,9 +112,15 @@ class Noted:
 
         self.apply = Operator.apply
 
+    def __call__(self, *arguments):
+        raise StudentMistake(
+            f"`{self.name}` is called like a function, but it is a torch.autograd.Function: call {self.name}.apply(...)"
+        )
+
 
 def part_of_mlp(case, rank):
-    """(this rank's part of an MLP, whose last layer has no bias, that bias, tokens, a gradient of the outputs)."""
+    """Return (this rank's part of an MLP, whose last layer has no bias, that bias, tokens, a gradient of the
+    outputs)."""
     mlp, tokens, upstream = network(case, MLP, case["width"])
     bias, mlp.down.bias = mlp.down.bias, None
     for layer, name, dimension in ((mlp.up, "weight", 0), (mlp.up, "bias", 0), (mlp.down, "weight", 1)):
@@ -123,8 +130,8 @@ def part_of_mlp(case, rank):
 
 
 def whole(rank, ranks, source, case):
-    """`outputs`, the gradients of the tokens, of the bias and of the part's own parameters, and how often each operator
-    was applied."""
+    """Return `outputs`, the gradients of the tokens, of the bias and of the part's own parameters, and how often each
+    operator was applied."""
     join(rank, ranks)
     group = dist.new_group(list(range(ranks)))
     mlp, bias, tokens, upstream = part_of_mlp(case, rank)
@@ -147,7 +154,7 @@ def whole(rank, ranks, source, case):
 
 
 class Columns(nn.Module):
-    """In place of what `columns` returns: it computes all outputs, and gives this rank's."""
+    """Replace the result of `columns`: compute all outputs, and return those of this rank."""
 
     def __init__(self, layer, rank, size):
         super().__init__()
@@ -159,7 +166,7 @@ class Columns(nn.Module):
 
 
 class Rows(nn.Module):
-    """In place of what `rows` returns: its inputs are in their place, and all others are 0."""
+    """Replace the result of `rows`: put this rank's inputs into their place, and set all others to 0."""
 
     def __init__(self, layer, rank, size):
         super().__init__()
@@ -190,8 +197,8 @@ def split_in_their_dimensions(attention):
 
 
 def attention(rank, ranks, source, case):
-    """What the attention of this rank gives, which is a term, `bias`, whether an optimizer would train `bias`, and
-    "widths": how many numbers of each token query, key and value give."""
+    """Return the attention's result on this rank (a partial sum), `bias`, whether an optimizer would train `bias`,
+    and "widths": the numbers of query, key and value for each token."""
     join(rank, ranks)
     made, tokens, _ = network(case, Attention, case["width"], case["heads"])
     names = GapCode(source).run(

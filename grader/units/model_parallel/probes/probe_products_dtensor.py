@@ -16,8 +16,8 @@ from handson.pytorch.transformer import Block
 
 
 def plan(rank, ranks, source, case):
-    """`divided`: for each layer's weight the dimension that is divided, -1 for none; the outputs and the gradient of
-    the tokens; and the all-reduces [in forward, in backward]."""
+    """Return `divided`, the split dimension of each layer's weight (-1 if it is not split); the outputs and the
+    gradient of the tokens; and the all-reduces [in forward, in backward]."""
     join(rank, ranks)
     block, tokens, upstream = network(case, Block, case["width"], case["heads"])
     entrance = PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())

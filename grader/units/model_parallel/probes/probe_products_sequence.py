@@ -1,4 +1,4 @@
-"""The probe of products_sequence.py: both operators on real ranks, in groups."""
+"""The probe of products_sequence.py: both operators run on real ranks, in groups."""
 
 import torch
 import torch.distributed as dist
@@ -14,15 +14,16 @@ SHAPE = 2, 12, 3  # images, all tokens, width; 1 to 4 ranks divide the tokens
 
 
 def numbers(case, rank, what, ranks=1):
-    """The tokens (0 and 2) or their gradients (1 and 3) that a rank gives to an operator: all of them, or its share if
-    `ranks` ranks divide them."""
+    """Return the tokens (0 and 2) or their gradients (1 and 3) that a rank gives to an operator: all of them, or its
+    share if `ranks` ranks divide them."""
     seeds = 1000 * case["seed"] + 10 * rank + what
     drawn = torch.rand(SHAPE, generator=torch.Generator().manual_seed(seeds), dtype=torch.float64)
     return drawn[:, : SHAPE[1] // ranks].clone()
 
 
 def operators(rank, ranks, source, case):
-    """For `Gather` and `Scatter`, the result in forward, the gradient in backward, and what was sent: [name, bytes]."""
+    """Return for `Gather` and `Scatter` the result of forward, the gradient of backward, and the messages, as [name,
+    bytes]."""
     join(rank, ranks)
     group, found = group_of(rank, case.get("groups")), {}
     size = dist.get_world_size(group)

@@ -7,8 +7,8 @@ LONGEST = 200  # operations of a stage that a student may give
 
 
 def schedule(rank, ranks, source, case):
-    """The operations of each stage, for each of case["sizes"], (stages, micro-batches): {"schedules": [[["F0", "B0"],
-    ...], ...]}."""
+    """Return the operations of each stage, for each of case["sizes"], (stages, micro-batches): {"schedules": [[["F0",
+    "B0"], ...], ...]}."""
     student = GapCode(source)
 
     def of_stage(stage, of, micro_batches):

@@ -1,10 +1,10 @@
-"""Probes of zero.py: each gap separately, with gradients and optimizer steps made by the probe."""
+"""Probes of zero.py: each gap runs separately, and the probe supplies the gradients and the optimizer steps."""
 
 import torch
 
 from grader.probes.count_collectives import Collectives
 from grader.probes.exact import numbers
-from grader.probes.gap_code import GapCode
+from grader.probes.gap_code import GapCode, what_is
 from grader.probes.pytorch_scripts import flat, join, network, seed_of
 from grader.probes.script import Script
 from grader.sandbox.rank import StudentMistake
@@ -34,7 +34,7 @@ def shard(rank, ranks, source, case):
     made = Script(source, {}, function="divide").run(lambda names: None, model, make_optimizer)
     shard, optimizer = made.shard, made.optimizer
     if not isinstance(shard, torch.Tensor):
-        raise StudentMistake(f"`shard` is {a_kind(shard)}, not a tensor")
+        raise StudentMistake(f"`shard` is {what_is(source, 'shard', shard)}, not a tensor")
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise StudentMistake(f"`optimizer` is {a_kind(optimizer)}, not an optimizer: set it to make_optimizer([shard])")
     held = sum(

@@ -6,8 +6,8 @@ from grader.instructors.notebook_answers import Function
 
 
 def _rates(chance):
-    """The throughputs of one worker and of several: mostly faster, in one call slower, in one more than `workers` times
-    as fast."""
+    """Return the throughputs of one worker and of several. Several workers are faster in most calls, slower in one
+    call, and more than `workers` times as fast in another."""
     single, workers = chance.uniform(40, 400), chance.randint(3, 9)
     return {
         "single": single,
@@ -21,8 +21,8 @@ def _two_rates(chance):
 
 
 def _arrivals(chance):
-    """When each rank reaches the all-reduce, for each step. The rank that comes last in a step comes first in the
-    next."""
+    """Return when each rank reaches the all-reduce, for each step. The rank that comes last in a step comes first in
+    the next step."""
     ranks, steps = chance.turn([3, 4, 2]), chance.turn([7, 5, 8, 6])
     return {
         "arrivals": numpy.array(
@@ -35,9 +35,10 @@ def _arrivals(chance):
 
 
 def _epochs(chance):
-    """A training in which the last update of an epoch has all images, all but one, a single one of more than ten
-    thousand, the only ones, no whole batch for one worker, or half of the images: then batches are whole, and all
-    workers have as many. The number of full updates is odd, since `round` takes 2.5 for 2, but 3.5 for 4."""
+    """Return a training run. In turns, the last update of an epoch has a full batch; all images of a batch but one;
+    a single image of more than ten thousand; the only images; no whole batch for one worker; or half of the images,
+    in whole batches that are split equally. The number of full updates is odd, because `round` turns 2.5 into 2 but
+    3.5 into 4."""
     batchsize, workers = (
         chance.turn([16, 4096, 16, 32, 16, 32]),
         chance.turn([*[chance.randint(3, 9)] * 5, chance.choice([4, 6, 8])]),
@@ -55,8 +56,8 @@ def _epochs(chance):
 
 
 def _rate_of(chance):
-    """The first update, one in the warm-up, its end, or one after it. `warmup` does not divide what the rate rises
-    by."""
+    """Return the number of an update: in turns the first update, one in the warm-up, the end of the warm-up, or a
+    later one. `warmup` does not divide the increase of the rate."""
     warmup = chance.randint(4, 16)
     update = chance.turn(
         [chance.randint(1, warmup - 2), warmup + chance.randint(1, 9), 0, warmup - 1, warmup, 3 * warmup + 1]

@@ -11,7 +11,7 @@ from grader.sandbox.rank import StudentMistake
 
 
 def report(rank, ranks, source, case):
-    """What is in a rank's `log` after some epochs. case["losses"]: in each epoch, the loss of each rank."""
+    """Return the content of a rank's `log` after some epochs. case["losses"]: for each epoch, the loss of each rank."""
     join(rank, ranks)
     student, log = GapCode(source), []
     for of_ranks in case["losses"]:

@@ -8,7 +8,7 @@ from grader.sandbox.rank import StudentMistake
 
 
 def devices(rank, ranks, source, case):
-    """The names and the ids in `gpus`, in the order in which they stand there."""
+    """Return the names and the ids in `gpus`, in their order."""
     found = []
 
     def see(names):

@@ -4,9 +4,9 @@ from grader.instructors.notebook_answers import Function
 
 
 def _rank(chance):
-    """A rank: the last one of the first node, the first one of a later node, or one between. No node has a power of two
-    of them, for which the last bits of the rank would be right. So many jobs are possible that a list of their answers
-    cannot replace the formula."""
+    """Return a rank: in turns the last one of the first node, the first one of a later node, or one between. The
+    number of ranks per node is not a power of two, because the last bits of the rank would then be right. There are
+    so many possible jobs that a list of answers cannot replace the formula."""
     per_node = chance.choice([ranks for ranks in range(5, 100) if ranks.bit_count() > 1])
     node, place = chance.turn(
         [
@@ -22,8 +22,9 @@ def _rank(chance):
 
 
 def _parts(chance, ranks):
-    """How many images each rank has, and how many of them are correct: none of a rank's in one call. In another one,
-    two ranks have equally many images; in a third, equally many of them are correct; in a fourth, both."""
+    """Return how many images each rank has, and how many of them are correct. In one call, a rank has no correct
+    image. In another call, two ranks have equally many images; in a third, equally many correct images; in a fourth,
+    both."""
     images = [chance.randint(10, 49), *(chance.randint(50, 99) for _ in range(ranks - 1))]
     correct = [chance.randint(1, 9), *(chance.randint(10, of_rank - 1) for of_rank in images[1:])]
     special = chance.turn([None, "nothing right", None, "alike", "as many images", "as many correct"])
@@ -39,9 +40,9 @@ def _parts(chance, ranks):
 
 
 def _throughputs(chance):
-    """Workers -> images/s, not in order: one worker is never the first, and the last in two calls; 16 come after 8, but
-    as a text before. In half of the calls more workers are slower: two are slower than one, and the most are slower
-    than half of them."""
+    """Return workers -> images/s, unordered. One worker never comes first, and comes last in two calls. 16 comes
+    after 8 as a number, but before it as a text. In half of the calls, more workers are slower: two are slower than
+    one, and the largest number is slower than half of it."""
     single, most = chance.uniform(40, 400), chance.turn([4, 6, 16])
     speed_ups = {most: chance.uniform(2, 2.3), 2: chance.uniform(0.6, 0.95), most // 2: chance.uniform(2.5, 2.9)}
     if chance.turn([False, True]):
@@ -52,11 +53,15 @@ def _throughputs(chance):
 
 
 def _table(chance):
-    """A scaling table, and an efficiency between those of its rows. In turns, all rows are efficient enough, though
-    throughput falls twice, below that of one worker; three rows that are too inefficient come before one that is not; a
-    row has exactly that efficiency; a row is efficient enough, though not against the best one, and both are above 1; a
-    row has that efficiency only if it is rounded, and the most workers are slower than one; only one worker is
-    efficient enough."""
+    """Return a scaling table, and an efficiency between those of its rows. In turns:
+
+    - all rows are efficient enough, although the throughput falls twice, below that of one worker
+    - three rows that are too inefficient come before a row that is not
+    - a row has exactly this efficiency
+    - a row is efficient enough, but not relative to the best row, and both are above 1
+    - a row has this efficiency only after rounding, and the most workers are slower than one
+    - only one worker is efficient enough
+    """
     few = chance.randint(3, 4)
     workers = (1, 2, few, 2 * few - chance.randint(0, 1), chance.randint(12, 16))
     high, low = chance.uniform(0.8, 0.85), chance.uniform(0.3, 0.5)
@@ -87,7 +92,7 @@ def _scaling(
 
 
 def _last_of_unbroken(table, least):
-    """The workers of the row before the first row that is too inefficient."""
+    """Return the workers of the row before the first row that is too inefficient."""
     return [row[0] for number, row in enumerate(table) if all(before[3] >= least for before in table[: number + 1])][-1]
 
 
@@ -204,7 +209,7 @@ ANSWERS = {
     ),
     "allreduce_seconds": Function(
         lambda chance: {
-            # in half of the calls so few that rounding a part is seen
+            # half of the calls have so few images that rounding a part shows
             "parameters": 2 * chance.randint(5000, chance.turn([45_000, 45_000_000])) + 1,
             "workers": chance.turn([2, 4, 3, 16, 8, chance.randint(5, 9)]),
             "megabits": chance.turn([20, 100, 1000, 10_000]),

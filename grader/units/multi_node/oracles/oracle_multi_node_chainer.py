@@ -10,8 +10,8 @@ from grader.units.multi_node.probes.probe_multi_node_chainer import TRAINED, tra
 
 
 def evaluation(rank, ranks, case):
-    """{"right": [loss, accuracy], the means over all images, as rank 0 should find them after the first epoch;
-    "second": after the second; sentence on a misconception: the values that it leads to after the first}."""
+    """Return {"right": [loss, accuracy] on rank 0 after the first epoch, as means over all images; "second": the
+    same after the second epoch; sentence on a misconception: its values after the first epoch}."""
     model, lengths, data = _model(case), case["lengths"], list(pictures(sum(case["lengths"]), case["seed"]))
 
     def mean(part, model=model, convert=Double()):

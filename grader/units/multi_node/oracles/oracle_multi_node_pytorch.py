@@ -6,8 +6,9 @@ from grader.units.multi_node.probes.probe_multi_node_pytorch import TRAINED, sum
 
 
 def evaluation(rank, ranks, case):
-    """{"right": [loss, accuracy] of the whole test set after the first epoch; "second": after the second; "own": of
-    each rank's part after the first; sentence on a misconception: the values that it leads to after the first}."""
+    """Return {"right": [loss, accuracy] of the whole test set after the first epoch; "second": the same after the
+    second epoch; "own": the values of each rank's part after the first epoch; sentence on a misconception: its
+    values after the first epoch}."""
     lengths = numpy.array(case["lengths"])[:, None]
     once, twice = _sums(case, TRAINED), _sums(case, TRAINED**2)
     means = once / numpy.maximum(lengths, 1)
@@ -29,5 +30,5 @@ def evaluation(rank, ranks, case):
 
 
 def _sums(case, trained):
-    """Summed loss and number of right answers of each rank's part, (ranks, 2)."""
+    """Return the summed loss and the number of right answers of each rank's part, as (ranks, 2)."""
     return numpy.array([sums(case, trained, rank) for rank in range(len(case["lengths"]))])

@@ -1,5 +1,5 @@
-"""Runs the gap of mpi_accuracy.py on MPI's ranks: the probe's process starts them by mpiexec, inside the sandbox, and
-each of them writes into files what it returns, and where it waits."""
+"""Run the gap of mpi_accuracy.py on MPI ranks. The probe's process starts them with mpiexec, inside the sandbox.
+Each rank writes its result, and the place where it waits, into files."""
 
 import contextlib
 import faulthandler
@@ -36,7 +36,7 @@ MOMENT = 5  # seconds in which a rank writes its stack, on a busy machine
 
 
 def run(source, counts):
-    """What the gap returns on each rank. counts: (correct, images) of each. Raises RankEnded."""
+    """Return the gap's result on each rank. counts: (correct, images) of each rank. Raises RankEnded."""
     folder = Path(tempfile.mkdtemp(dir="."))
     for rank, of_rank in enumerate(counts):
         (folder / f"given{rank}").write_text(json.dumps([source, *of_rank]))
@@ -68,8 +68,8 @@ def run(source, counts):
 
 
 def _copy_modules(folder):
-    """Copy the grader's modules of this process. A new process can't import them from their place, since a sandbox lets
-    nobody list the folders that they are in."""
+    """Copy the grader's modules of this process. A new process cannot import the originals, because the sandbox does
+    not allow it to list their folders."""
     for name, module in sorted(sys.modules.items()):
         if name.split(".")[0] == "grader" and getattr(module, "__file__", None):
             copy = folder / Path(module.__file__).relative_to(COURSE)
@@ -79,13 +79,14 @@ def _copy_modules(folder):
 
 
 def _last(folder, rank):
-    """What a rank has written last: {"pid", "begin", "since"}, {"returned"}, or what reported_error gives."""
+    """Return the last entry that a rank has written: {"pid", "begin", "since"}, {"returned"}, or the result of
+    reported_error."""
     file = folder / f"told{rank}"
     return json.loads(file.read_text()) if file.exists() else {}
 
 
 def _is_over(told):
-    """Whether a rank has finished, or has run for so long that it must be deadlocked."""
+    """Return whether a rank has finished, or has run for so long that it must be deadlocked."""
     if "pid" not in told:
         return bool(told)
     if time.monotonic() - told["since"] > LATEST:
@@ -96,7 +97,7 @@ def _is_over(told):
 
 
 def _line(folder, rank, pid):
-    """The line of the student's code in which a rank waits, or None."""
+    """Return the line of the student's code in which a rank waits, or None."""
     os.kill(pid, signal.SIGUSR1)
     latest = time.monotonic() + MOMENT
     while "_run_module_as_main\n" not in (stack := (folder / f"stack{rank}").read_text()):  # its last line
@@ -121,7 +122,7 @@ def _deadlock(waiting, source):
 
 @contextlib.contextmanager
 def arrays_in_capitals():
-    """Raises StudentMistake for a number where a method of MPI takes an array."""
+    """Raise StudentMistake if a number is passed to a method of MPI that requires an array."""
     try:
         yield
     except TypeError as error:
@@ -135,7 +136,7 @@ def arrays_in_capitals():
 
 def main(folder):
     """Be one rank of MPI."""
-    from mpi4py import MPI  # which starts MPI, so the process that forks ranks must not do it
+    from mpi4py import MPI  # this import starts MPI, so the process that forks ranks must not do it
 
     import numpy  # noqa: F401  before the clock runs, since the student's code may need it
 

@@ -31,22 +31,26 @@ from handson.training import data
 MARKS = 4096  # marks are below this; images hold them divided by it, so that a network can train on them
 MEETING = 600  # seconds; the sandbox ends a run much earlier in which nothing computes
 TRIES = 400  # 5 ms apart
-EVERY = 7  # of the network's 71,706 numbers one of so many is observed: of each channel some, in all kernels' places
-LINES = 20  # that are observed of what is printed
+EVERY = 7  # one in 7 of the network's 71,706 numbers is observed: some of each channel, at all places of a kernel
+LINES = 20  # the last lines of output, which are observed
 
 
 def accuracy(rank, ranks, source, case):
-    """What `accuracy` returns on each rank of MPI. case["counts"]: (correct, images) of each."""
+    """Return the result of `accuracy` on each MPI rank. case["counts"]: (correct, images) of each rank."""
     return {"returned": mpi_ranks.run(source, case["counts"])}
 
 
 def from_scratch(rank, ranks, source, case):
-    """What `main` does, started as torchrun starts it on nodes that have case["of_node"] ranks: the images that the
-    network trains on, the size of the process group meanwhile, which layers are in evaluation mode ("asleep"), some
-    of its parameters before each step and at the end (steps + 1, numbers), the gradients of this rank's batch for these
-    in each step (steps, numbers), the GPUs that it uses, whether it leaves the group, and the last lines that are
-    printed. On its clock, a step takes case["seconds"], and nothing
-    else any time."""
+    """Run `main`, started as torchrun would start it on nodes with case["of_node"] ranks, and return
+
+    - the images on which the network trains, and the size of the process group at that time
+    - the layers that are in evaluation mode ("asleep")
+    - some parameters before each step and at the end (steps + 1, numbers), and the gradients of this rank's batch for
+      these parameters in each step (steps, numbers)
+    - the GPUs that it uses, whether it leaves the group, and the last printed lines
+
+    On the script's clock, a step takes case["seconds"], and other code takes no time.
+    """
     node, local = [(node, local) for node, of_node in enumerate(case["of_node"]) for local in range(of_node)][rank]
     os.environ |= {
         "RANK": str(rank),
@@ -143,12 +147,12 @@ def from_scratch(rank, ranks, source, case):
 
 
 def _number(image, number):
-    """The number of the image whose mark all of these numbers are, or -1."""
+    """Return the number of the image that is marked with all of these numbers, or -1."""
     return number.get(round(float(image.mean()) * MARKS), -1) if float(image.max() - image.min()) * MARKS < 0.5 else -1
 
 
 def _gradient(twin, parameters, images, numbers):
-    """Some of the gradient of the mean loss of a batch, as one array. twin: a network like that which has these
+    """Return some of the gradient of a batch's mean loss, as one array. twin: a network of the same kind with these
     parameters."""
     twin._forward_pre_hooks.clear()
     with torch.no_grad():
@@ -161,17 +165,17 @@ def _gradient(twin, parameters, images, numbers):
 
 
 def _whole(tensor):
-    """A tensor, of which each rank may have a part, as fully_shard does it."""
+    """Return a whole tensor, even if each rank has only a part of it, as with fully_shard."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _some(tensors):
-    """Some of the numbers of a network's tensors, in single precision, as the network has them."""
+    """Return some of the numbers of a network's tensors, in single precision, as the network stores them."""
     return flat(_whole(tensor) for tensor in tensors)[::EVERY].astype("float32")
 
 
 def _port(rank):
-    """A free port of this machine that rank 0 has found, as text."""
+    """Return a free port of this machine, chosen by rank 0, as a string."""
     place = Path("port")
     if rank == 0:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -184,8 +188,8 @@ def _port(rank):
 
 
 def _wait_for(port):
-    """Wait until rank 0 listens, for a while: it may choose another port. PyTorch would try again only after half a
-    second."""
+    """Wait until rank 0 listens, but not for long, because rank 0 may choose another port. PyTorch would try again
+    only after half a second."""
     for _ in range(TRIES):  # the clocks stand still here
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
             return

@@ -10,8 +10,8 @@ from grader.units.multi_node.probes.probe_multi_node_pytorch import TRAINED, cal
 
 
 def scatter(rank, ranks, source, case):
-    """The samples in one rank's parts of the training and the test set, where only rank 0 has the data. For the
-    training set also the parts of a second run with the same seed ("again"), and of a run with another seed
+    """Return the samples in this rank's parts of the training and the test set, if only rank 0 has the data. For the
+    training set, also return the parts of a second run with the same seed ("again"), and of a run with another seed
     ("other")."""
     tests = {"images": case["test_images"], "seed": case["seed"] + 1}
     place = GapInScript(rank, ranks, source, case, dataset(case["images"], case["seed"]), [1] * ranks, dataset(**tests))
@@ -49,9 +49,9 @@ def scatter(rank, ranks, source, case):
 
 
 def evaluator(rank, ranks, source, case):
-    """The loss and the accuracy that the evaluator reports after each of two epochs, on rank 0 ("found"); the forward
-    passes of each evaluation ("passes"), whether any of them is in training mode ("training"), and whether they change
-    parameters ("moved"). case["lengths"]: the test images of each rank."""
+    """Return the loss and the accuracy that the evaluator reports after each of two epochs, on rank 0 ("found"); the
+    forward passes of each evaluation ("passes"), whether any of them is in training mode ("training"), and whether they
+    change parameters ("moved"). case["lengths"]: the test images of each rank."""
     found = {"found": [], "passes": [], "training": False, "moved": False}
 
     def see(names):
@@ -62,7 +62,7 @@ def evaluator(rank, ranks, source, case):
                 " the script's next line"
             )
         given, reporter = names.model.copy(mode="copy"), chainer.Reporter()
-        reporter.add_observer("main", names.model)  # as Trainer does it
+        reporter.add_observer("main", names.model)  # Trainer does the same
         for epoch in range(2):
             names.model.copyparams(given)
             names.model.predictor[0].W.array *= TRAINED ** (epoch + 1)
@@ -88,5 +88,5 @@ def evaluator(rank, ranks, source, case):
 
 
 def training_set(ranks):
-    """(the training set of all ranks, the lengths of their parts)."""
+    """Return (the training set of all ranks, the lengths of their parts)."""
     return pictures(2 * ranks, 1), [2] * ranks

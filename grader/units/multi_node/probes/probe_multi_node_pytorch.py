@@ -1,4 +1,5 @@
-"""The probe of the gap that only this unit's PyTorch script has, and what that of Chainer's evaluator takes from it."""
+"""The probe of the gap that only this unit's PyTorch script has, and the parts of it that the probe of Chainer's
+evaluator shares."""
 
 import torch
 import torch.nn.functional as F
@@ -9,12 +10,12 @@ from grader.probes.script import causes
 from grader.sandbox.rank import StudentMistake
 from handson.words import a_kind
 
-# what a weight is multiplied by before the first evaluation, as if there had been a training; before the second, twice
+# the weights are multiplied by it before the first evaluation, and twice before the second, like trained weights
 TRAINED = 0.5
 
 
 def sums(case, trained, rank):
-    """Summed loss and number of right answers of a rank's part of the test set."""
+    """Return the summed loss and the number of right answers of a rank's part of the test set."""
     model, mine = network(case["seed"]), part(examples(sum(case["lengths"]), case["seed"]), case["lengths"], rank)
     with torch.no_grad():
         model[-1].weight *= trained
@@ -24,7 +25,7 @@ def sums(case, trained, rank):
 
 
 def evaluate(rank, ranks, source, case):
-    """`loss` and `accuracy` of `evaluate` on this rank, after each of two epochs ("found"), where the ranks have
+    """Return `loss` and `accuracy` of `evaluate` on this rank after each of two epochs ("found"). The ranks have
     unequal parts of the test set."""
     join(rank, ranks, case["ranks_per_node"])
     gap, found = GapCode(source), []
@@ -46,8 +47,8 @@ def evaluate(rank, ranks, source, case):
 
 
 def reported(observed):
-    """[loss, accuracy] among what an evaluator reports, {key: value}. Raises StudentMistake if one of them isn't there,
-    or twice."""
+    """Return [loss, accuracy] from an evaluator's report {key: value}. Raises StudentMistake if one of them is
+    missing or occurs twice."""
     found = {
         name: [float(value) for key, value in observed.items() if key.endswith(name)] for name in ("loss", "accuracy")
     }
@@ -60,8 +61,8 @@ def reported(observed):
 
 
 def called_once_an_epoch(evaluator, get_trigger, interval):
-    """Raises StudentMistake if `evaluator` can't be called, or has another interval, as `extend` takes it. get_trigger,
-    interval: those of its track, a function and a class."""
+    """Raise StudentMistake if `evaluator` cannot be called, or if `extend` would call it at another interval.
+    get_trigger, interval: the function and the class of the track."""
     if not callable(evaluator):
         raise StudentMistake(f"`evaluator` is {a_kind(evaluator)}, which is not an evaluator")
     trigger = get_trigger(getattr(evaluator, "trigger", (1, "iteration")))

@@ -8,15 +8,18 @@ from grader.instructors.notebook_answers import Choice, Function
 
 
 def _waits(chance):
-    """How long each of some ranks waits for each other rank. The rank that waits most, and the one it waits for, have
-    low numbers in some calls and high ones in others, and come first in one call and last in another. Another rank
-    (`longest`) has the longest single wait.
+    """Return how long each of some ranks waits for each other rank. The rank that waits most, and the rank for which
+    it waits, have low numbers in some calls and high numbers in others. Each of them comes first in one call and
+    last in another. Another rank (`longest`) has the longest single wait.
 
-    In half of the calls, a third rank waits as long for each other rank: its shortest wait, its median and the product
-    of its waits are the longest, and with more than three ranks it has most of the long waits, and waits longer than
-    the other one in most pairs of ranks. In the other half, ranks wait for the one that waits most, too: with four,
-    `longest` has the largest sum of two waits, and the largest net wait, and for `third` the least wait is the largest.
-    With more than three ranks, the one for which all wait most is not the one that waits least."""
+    In half of the calls, a third rank waits equally long for each other rank. Its shortest wait, its median and the
+    product of its waits are the longest. With more than three ranks, it also has most of the long waits, and waits
+    longer than the other rank in most pairs of ranks.
+
+    In the other half, ranks also wait for the rank that waits most. With four ranks, `longest` has the largest sum
+    of two waits and the largest net wait, and the least wait for `third` is the largest. With more than three ranks,
+    the rank for which all wait most is not the rank that waits least.
+    """
     ranks = list(range(chance.turn([4, 3, 5])))
     chance.shuffle(ranks)
     low = chance.randint(0, 1)
@@ -24,7 +27,7 @@ def _waits(chance):
     others = sorted(set(ranks) - {most})
     target = chance.turn([chance.choice(others), others[0], others[-1]])
     even, few = chance.turn([True, False]), len(ranks) == 3
-    if even and not few:  # first, or last, so that who leaves out an end is seen
+    if even and not few:  # at the begin or the end, so that the check finds an answer that leaves out an end
         ranks.sort(key=lambda rank: rank == target, reverse=chance.call == 0)
     longest = target if even else chance.choice([rank for rank in others if rank != target])
     third, *fourth = [rank for rank in others if rank not in (longest, target)] or [target]
@@ -52,7 +55,7 @@ def _waits(chance):
 
 
 def _meetings(chance):
-    """The times at which ranks enter some collectives, and at which they leave them."""
+    """Return the times at which ranks enter some collectives, and the times at which they return."""
     ranks, collectives = chance.turn([3, 4, 2]), chance.turn([5, 6, 4, 7])
     times = numpy.array([_meeting(chance, number, ranks) for number in range(collectives)])
     return {"begin": times[:, 0], "end": times[:, 1]}
@@ -70,9 +73,13 @@ def _spans(chance, count):
 
 
 def _two_lists(chance):
-    """Spans of computation and of communication: of any kind; or such that some begin where others end, that one lies
-    within another, and that one meets two others; or such that one meets three; or such that a computation meets two,
-    of which one lies within it."""
+    """Return spans of computation and of communication. In turns:
+
+    - arbitrary spans
+    - some spans begin where others end, one lies within another, and one overlaps two others
+    - one span overlaps three others
+    - a computation overlaps two communications, and one of these lies within it
+    """
     compute = _spans(chance, 4)
     (a, b), (c, d), (e, f), (g, h) = compute
     some_hidden = [((a + b) / 2, b), (b + (c - b) / 3, (c + d) / 2), (d, (d + e) / 2), (e + (f - e) / 4, h + 0.1)]

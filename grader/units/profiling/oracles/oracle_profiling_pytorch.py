@@ -1,5 +1,5 @@
-"""The oracles of the profiling scripts' probes: computed in one process, without a student's code; called as in
-grader.oracles.pytorch_oracles."""
+"""The oracles of the profiling scripts' probes. They compute in one process, without student code, and are called
+like those in grader.oracles.pytorch_oracles."""
 
 import numpy
 import torch
@@ -20,7 +20,8 @@ from handson.training.data import enlarge
 
 
 def marks(rank, ranks, case):
-    """The parameters after each step of a training of all ranks' images as one batch, (steps, numbers)."""
+    """Return the parameters after each step of a training run that uses all ranks' images as one batch, (steps,
+    numbers)."""
     model, everything, trace = network(seed_of(case)), examples(case["images"], case["seed"]), []
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
     for numbers in (torch.cat(parts) for of_epoch in _epochs(case) for parts in of_epoch):
@@ -32,7 +33,7 @@ def marks(rank, ranks, case):
 
 
 def _epochs(case):
-    """For each epoch: for each step, the numbers of each rank's images."""
+    """Return for each epoch and each step the numbers of each rank's images."""
     samplers = [
         DistributedSampler(range(case["images"]), case["ranks"], rank, seed=seed_of(case))
         for rank in range(case["ranks"])
@@ -44,8 +45,8 @@ def _epochs(case):
 
 
 def training(rank, ranks, case):
-    """A training of case["ranks"] ranks, computed in one process, rank after rank: the parameters at the end, the mean
-    loss of each epoch, and the number of steps in an epoch."""
+    """Simulate training with case["ranks"] ranks in one process, rank after rank. Return the parameters at the end,
+    the mean loss of each epoch, and the number of steps in an epoch."""
     images, labels = _images(case), labels_of(case["images"])
     torch.manual_seed(seed_of(case))
     model, losses = small_network(), []
@@ -65,7 +66,7 @@ def training(rank, ranks, case):
 
 
 def _images(case):
-    """The images as the network gets them."""
+    """Return the images as the network gets them."""
     if case.get("files"):
         return decoded(case["images"], case["seed"])
     return enlarge(pictures(case["images"], case["seed"]), ENLARGED)

@@ -1,11 +1,11 @@
-"""Profiles of the notebook's slow scripts, made of typical times: an answer may use `before`, which the notebook has
-recorded above it."""
+"""Profiles of the notebook's slow scripts with typical times. An answer may use the profile `before`, which the
+notebook has recorded above it."""
 
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, LOADING, STEP, Builder, Run
 from handson.training.results import Result
 
-STEPS, FIRST = 8, 12  # of a recording: how many, and the number of the first
-IMAGES, BATCHSIZE = 1500, 32  # of an epoch, of a rank's step
+STEPS, FIRST = 8, 12  # a recording has 8 steps, and the first one has number 12
+IMAGES, BATCHSIZE = 1500, 32  # the images of an epoch and of a rank's step
 MS = 1_000_000  # ns
 
 
@@ -32,7 +32,7 @@ def waiting_every_step():
 
 
 def _run(script, steps, size, epochs):
-    """A Run whose ranks repeat their step of `steps`, with the Result of the whole training."""
+    """Return a Run in which each rank repeats its step from `steps`, with the Result of the whole training run."""
     train_seconds = (
         sum(milliseconds for _, _, milliseconds in steps[0]) / 1e3 * epochs * -(-IMAGES // (BATCHSIZE * len(steps)))
     )
@@ -61,8 +61,8 @@ def _step(milliseconds):
 
 
 def _timeline(rank, step):
-    """The Timeline of a rank whose steps all consist of the same events, (name, kind, milliseconds), one after the
-    other."""
+    """Return the Timeline of a rank whose steps all consist of the same events, (name, kind, milliseconds), one after
+    the other."""
     builder, now = Builder(), 0
     for number in range(FIRST, FIRST + STEPS):
         begin = now

@@ -1,5 +1,5 @@
-"""Probes for the scripts that are profiled. They count what a training does, so that the result does not depend on a
-clock."""
+"""Probes of the scripts that are profiled. They count the operations of a training run, so that the result does not
+depend on a clock."""
 
 import collections
 import contextlib
@@ -29,8 +29,8 @@ from handson.training import data, results
 from handson.training.data import ImageDataset
 
 SIZE = 16  # pixels of an image in a file; few, since there are many images
-DEVICE = torch.device("cpu", 1)  # what `devices.use` gives; the host is "cpu"
-READS = "tolist", "numpy", "__array__", "cpu"  # which the host calls; others of its ways pass the dispatcher
+DEVICE = torch.device("cpu", 1)  # `devices.use` returns this device; the host is "cpu"
+READS = "tolist", "numpy", "__array__", "cpu"  # the host reads tensors with these; its other ways pass the dispatcher
 MARKS = 4096  # marks are below this; images hold them divided by it, so that a network can train on them
 FIRST = 8  # so many of its numbers tell an image from all others
 LR = 0.05
@@ -38,15 +38,15 @@ ENLARGED = 16  # args.size
 
 
 def steps_of(case):
-    """The number of steps that a rank makes: DistributedSampler gives each as many images."""
+    """Return the number of steps of a rank. DistributedSampler gives all ranks equally many images."""
     images = -(-case["images"] // case["ranks"])
     return -(-images // case["batchsize"]) * case["epochs"]
 
 
 @precision()
 def marks(rank, ranks, source, case):
-    """For each training step: the ranges that it entered, those that it left open, and those that were open during each
-    part of its work. Also the parameters after each step."""
+    """Return for each training step: the ranges that it entered, the ranges that it left open, and the ranges that
+    were open during each part of its work. Also return the parameters after each step."""
     join(rank, ranks)
     ranges, noted, trace = Ranges(), [], []
 
@@ -73,7 +73,7 @@ def marks(rank, ranks, source, case):
 
 
 class Ranges:
-    """Replaces torch's ranges (record_function and NVTX), and notes which ranges are open during each part of a step's
+    """Replace torch's ranges (record_function and NVTX), and note which ranges are open during each part of a step's
     work."""
 
     def __init__(self):
@@ -92,7 +92,7 @@ class Ranges:
             self.work.append((what, list(self.open)))
 
     def taken(self):
-        """What was noted since the last call."""
+        """Return the notes since the last call."""
         # torch itself enters a range of this name
         entered = [name for name in self.entered if not name.startswith("Optimizer.")]
         found = {"entered": entered, "open": list(self.open), "work": [list(one) for one in self.work]}
@@ -101,7 +101,7 @@ class Ranges:
         return found
 
     def watch(self, model, optimizer):
-        """Note the open ranges where the work of `model` and `optimizer` begins and where it ends."""
+        """Note the open ranges at the begin and the end of the work of `model` and `optimizer`."""
         for hook in (model.register_forward_pre_hook, model.register_forward_hook):
             hook(lambda *seen: self.note("the network's forward pass"))
         for parameter in model.parameters():
@@ -141,17 +141,21 @@ class Ranges:
 
 
 def training(rank, ranks, source, case):
-    """What a script's whole `train` does: the images of each step, and those that had another's label; how often each
-    file is decompressed ("decoded"), and how many images are pooled ("made"); how often each collective is called in
-    each step ("meetings"), and how often the host reads numbers of tensors ("fetched"); the losses that it reports, and
-    the parameters at the end."""
+    """Run a script's whole `train`, and return
+
+    - the images of each step, and the images that had the label of another one
+    - how often each file is decompressed ("decoded"), and how many images are pooled ("made")
+    - how often each collective is called in each step ("meetings"), and how often the host reads numbers of tensors
+      ("fetched")
+    - the reported losses, and the parameters at the end
+    """
     seen, models, forward = Counts(case), [], ConvNet.forward
 
     def note(model, classes=10):
         nn.Sequential.__init__(model, *layers(classes))
         models.append(model)
 
-    def step(model, images):  # of copies of a network, too
+    def step(model, images):  # it is also called for copies of a network
         seen.step(images)
         return forward(model, images)
 
@@ -181,7 +185,7 @@ def training(rank, ranks, source, case):
 
 @contextlib.contextmanager
 def _enough_shards(ranks):
-    """Raises StudentMistake if a rank finds no part of its own in the list `shards`."""
+    """Raise StudentMistake if the list `shards` does not have a part for each rank."""
     try:
         yield
     except IndexError as error:
@@ -195,23 +199,21 @@ def _enough_shards(ranks):
 
 
 def layers(classes):
-    """Fewer than those of ConvNet, in their place: each operation of a step is looked at, which takes longer than the
-    operation."""
+    """Return a few layers that replace those of ConvNet. The probe inspects each operation of a step, and this takes
+    longer than the operation."""
     return conv_block(3, 4, kernel=5, stride=4), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, classes)
 
 
 def small_network():
-    """The network that a script gets for ConvNet."""
+    """Return the network that replaces ConvNet in a script."""
     return nn.Sequential(*layers(10))
 
 
 class Counts(TorchDispatchMode):
-    """Counts what a script does while it trains on the images of a case. What passes torch's dispatcher is counted
-    under whatever name it was called: collectives, and operations for whose result the host must know numbers.
-
-    case["files"]: the images are compressed files; case["numbers"]: all numbers of an image are its mark, so that it
-    can be recognised.
-    """
+    """Count the operations of a script while it trains on the images of a case. All operations that pass torch's
+    dispatcher are counted, under any name: collectives, and operations for whose result the host must know numbers.
+    case["files"]: whether the images are compressed files; case["numbers"]: whether all numbers of an image are its
+    mark, by which it is recognised."""
 
     def __init__(self, case):
         super().__init__()
@@ -236,8 +238,8 @@ class Counts(TorchDispatchMode):
         return ImageDataset(images, labels, "pictures", None, tuple("0123456789"))
 
     def step(self, images):
-        """A forward pass begins a step. Note the numbers of its images: of files, those of the nearest ones; else -1
-        for an image that is not in the data set."""
+        """Note the numbers of the images in a step, which a forward pass begins. For files, the nearest image
+        counts; otherwise, an image that is not in the data set has the number -1."""
         with torch._C.DisableTorchFunction():
             images = images.detach().numpy()
         if self.files:
@@ -251,7 +253,7 @@ class Counts(TorchDispatchMode):
 
     @contextlib.contextmanager
     def counting(self):
-        """Count in this block, which gets DEVICE from `devices.use`."""
+        """Context manager that counts; in it, `devices.use` returns DEVICE."""
         decompress, avg_pool2d, cross_entropy = zlib.decompress, F.avg_pool2d, F.cross_entropy
 
         def decoding(*arguments, **options):
@@ -280,7 +282,7 @@ class Counts(TorchDispatchMode):
             yield
 
     def mislabelled(self):
-        """The numbers of the images that came with the label of another image."""
+        """Return the numbers of the images that had the label of another image."""
         right = labels_of(self.case["images"]).tolist()
         pairs = (pair for of_step in zip(self.batches, self.labels) for pair in zip(*of_step))
         return sorted({number for number, label in pairs if number >= 0 and label != right[number]})
@@ -296,7 +298,7 @@ class Counts(TorchDispatchMode):
 
 
 def host_waits(function, arguments):
-    """Whether the host must know numbers of a tensor: for the result itself, or for its shape."""
+    """Return whether the host must know numbers of a tensor, either for the result itself or for its shape."""
     if function in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default):
         return any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in arguments[1])
     return depends_on_data(function)
@@ -308,8 +310,8 @@ def depends_on_data(function):
 
 
 class Reads(TorchFunctionMode):
-    """Counts the ways from a tensor to the host that don't pass the dispatcher, since there is no device: all tensors
-    seem to be on DEVICE."""
+    """Count the reads of a tensor on the host that do not pass the dispatcher, because there is no device. All
+    tensors seem to be on DEVICE."""
 
     def __init__(self, counts):
         super().__init__()
@@ -327,8 +329,8 @@ class Reads(TorchFunctionMode):
 
 
 def raw(images, seed):
-    """Images as files have them: uint8, (images, 3, SIZE, SIZE). Some have black rows, so that files differ in their
-    lengths."""
+    """Return images as files store them: uint8, (images, 3, SIZE, SIZE). Some have black rows, so that the lengths
+    of files differ."""
     found = torch.randint(
         256, (images, 3, SIZE, SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
     )
@@ -338,8 +340,8 @@ def raw(images, seed):
 
 
 def decoded(images, seed):
-    """The images in the files, (images, 3, SIZE / 2, SIZE / 2), as slow_loading.py's `decode` gives them to the
-    network."""
+    """Return the images of the files, (images, 3, SIZE / 2, SIZE / 2), as `decode` of slow_loading.py passes them to
+    the network."""
     pooled = F.avg_pool2d(raw(images, seed).float(), 2)
     return torch.stack([(image - image.mean()) / image.std() for image in pooled])
 

@@ -8,7 +8,8 @@ from grader.instructors.notebook_answers import Function
 
 
 def _law(chance, *ends):
-    """The last calls have the serial shares `ends`, of the ends of their range."""
+    """Return a serial share and a number of workers. The last calls have the serial shares `ends`, the ends of the
+    range."""
     serial = [*(chance.uniform(0.02, 0.6) for _ in range(CALLS - len(ends))), *ends][chance.call]
     return {"serial": serial, "workers": chance.randint(3, 500)}
 
@@ -22,8 +23,8 @@ def _gustafson(serial, workers):
 
 
 def _steps(chance):
-    """Steps in no order, so that who does not sort them is seen; in half of the calls, so few workers that the shortest
-    step counts; in the last call, as many steps and workers as the notebook has."""
+    """Return unordered steps, so that an answer that does not sort them fails. In half of the calls, there are so
+    few workers that the shortest step matters. The last call has as many steps and workers as the notebook."""
     number, workers = (
         (59, 64) if chance.call == CALLS - 1 else (chance.randint(4, 6), chance.turn([3, chance.randint(2, 9)]))
     )
@@ -37,9 +38,9 @@ def _slowest(steps, workers, of_order=sorted):
 
 
 def _message(chance):
-    """Numbers of ranks that are no powers of two, so that rounding is seen, nor near the next one in two calls; in one
-    call, one that is, with an odd logarithm, since `round` takes 2.5 for 2, but 3.5 for 4; and a single rank, which
-    sends nothing."""
+    """Return numbers of ranks. Most are not powers of two, so that rounding is visible, and in two calls they are
+    not near the next power of two. One call has a power of two with an odd logarithm, because `round` turns 2.5 into
+    2 but 3.5 into 4. Another call has a single rank, which sends nothing."""
     ranks = chance.choice(
         chance.turn([[5, 9, 11, 21], [6, 7, 13, 27, 60], [8, 32, 128], [10, 17, 19, 45], [257, 513, 1025], [1]])
     )
@@ -74,8 +75,8 @@ ORDERS = [
 
 
 def _cloud(chance):
-    """Without double buffering, loading is longer than the rest together, or nearly so; with it, the parts come in each
-    order of their length."""
+    """Return parts of a step. Without double buffering, loading takes longer than all other parts together, or
+    nearly so. With double buffering, the parts have each order of length in turn."""
     shortest, middle, longest = ORDERS[chance.call]
     part = {shortest: chance.uniform(0.5, 0.6), middle: chance.uniform(0.7, 0.8), longest: chance.uniform(0.9, 1)}
     if chance.call < 2:
@@ -111,11 +112,17 @@ def _but(**changes):
 
 
 def _offers(chance):
-    """In turns, throughput falls again before the budget is spent, grows beyond what it buys, and is the most where all
-    of it is spent; it falls, and rises again; the budget buys more nodes than there are; and of three offers, one costs
-    more than the budget and the last one is the best. Where it falls, the dear offer is the best, though not for its
-    price, nor for the whole budget; where it grows, the cheap one, though the dear one leaves no money. No two offers
-    have the same images/s, even numbers and odd ones: nothing says which of two equal ones is to be ordered."""
+    """Return offers of nodes with a budget. In turns:
+
+    - the throughput falls before the budget is spent; it keeps growing beyond the budget; it is the largest when the
+      whole budget is spent; it falls and rises again
+    - the budget buys more nodes than there are
+    - one of three offers costs more than the budget, and the last offer is the best
+
+    If the throughput falls, the expensive offer is the best, but neither per price nor for the whole budget. If it
+    grows, the cheap offer is the best, although the expensive one leaves no money. No two offers have the same
+    images/s, so that there is never a tie.
+    """
     kind = chance.turn(["falls", "grows", "spent", "rises again", "few nodes", "too dear"])
     cheap, too_dear = chance.randint(40, 50), chance.randint(400, 500)
     dear = chance.choice([price for price in range(75, 91) if 4 * price % cheap])
@@ -164,7 +171,7 @@ def _until_it_falls(budget, prices, throughputs):
 
 ANSWERS = {
     "amdahl": Function(
-        # where all is serial, a typical mistake divides by 0 and would get no sentence
+        # if all work is serial, a typical mistake divides by 0 and gets no sentence
         lambda chance: _law(chance, 0.0),
         _amdahl,
         {

@@ -1,4 +1,4 @@
-"""What the notebook measures above the prediction of 16 workers, made of typical numbers: an answer may use it."""
+"""Typical values for the measurements that the notebook makes above `prediction_16`, because an answer may use them."""
 
 from types import SimpleNamespace
 
@@ -6,27 +6,28 @@ import numpy
 
 
 def single():
-    """The run of one worker."""
+    """Return the run of one worker."""
     return _run("single_gpu", 1, numpy.linspace(0.05, 0.08, 60))
 
 
 def two():
-    """The run of two workers, whose steps take longer than the slowest of two and the bytes of a ring."""
+    """Return the run of two workers. Its steps take longer than the slowest of two and the bytes of a ring explain."""
     return _run("rehearse", 2, numpy.linspace(0.15, 0.19, 20))
 
 
 def four():
-    """The run of four workers."""
+    """Return the run of four workers."""
     return _run("rehearse", 4, numpy.linspace(0.17, 0.21, 20))
 
 
 def rate():
-    """Bytes per second of 50 Mbit/s, without headers."""
+    """Return 50 Mbit/s in bytes per second, without headers."""
     return 50e6 / 8 * 0.956
 
 
 def _run(name, workers, steps):
-    """What an answer may use of a handson.scaling.measured_runs.Run, whose module loads many others. steps: seconds."""
+    """Return the fields of a handson.scaling.measured_runs.Run that an answer may use. (The module itself imports
+    many others.) steps: seconds."""
     return SimpleNamespace(
         name=name, workers=workers, batchsize=32, steps=steps, step=float(steps.mean()), parameters=100_000
     )

@@ -4,27 +4,30 @@ from grader.instructors.notebook_answers import Function
 
 
 def _steps(chance):
-    """The batch size and the seconds of some steps; in one call there is a single step, in another one two took the
-    same time."""
+    """Return the batch size and the seconds of some steps. One call has a single step. In another call, two steps
+    took the same time."""
     count, again = chance.turn([4, 2, 9, 1, 5, 3]), chance.turn([0, 0, 1, 0, 0, 0])
     seconds = [chance.uniform(0.01, 0.5) for _ in range(count)]
     return {"batchsize": chance.randint(2, 64), "step_seconds": seconds + seconds[:again]}
 
 
 def _rates(chance):
-    """Batch size -> images/s, and a share. Rates rise with the batch size, and fall for the largest. In turns:
+    """Return batch size -> images/s, and a share. The rates rise with the batch size, and fall for the largest. In
+    turns:
 
-    - three in the middle are not good enough; the best is the largest but two, and against the largest but one another
-        would be good enough
-    - one has exactly `share` of the best throughput, which is not a whole number, and one below has as much without the
-        decimals
-    - the smallest one that is good enough is the first of the dictionary, and a larger one has the same rate
-    - a larger one that is good enough is slower than the smallest one; both would not be without their decimals
-    - only the best is good enough
-    - the smallest one that is good enough is the last of the dictionary
+    - three sizes in the middle are not good enough; the third largest is the best, and relative to the second
+      largest, another size would be good enough
+    - one size has exactly `share` of the best throughput, which is not a whole number, and a smaller size reaches the
+      share only without the decimals
+    - the smallest size that is good enough comes first in the dictionary, and a larger size has the same rate
+    - a larger size that is good enough is slower than the smallest one; without their decimals, neither would be good
+      enough
+    - only the best size is good enough
+    - the smallest size that is good enough comes last in the dictionary
 
-    In two calls, one is good enough only if it is rounded to whole percent. In half of the calls, the batch sizes are
-    no powers of two."""
+    In two calls, a size is good enough only after rounding to whole percent. In half of the calls, the batch sizes
+    are not powers of two.
+    """
     top, exactly = 4 * chance.randint(75, 225) + 1.5, chance.turn([False, True, False])
     smallest = 1 << chance.randint(0, 3)
     sizes = chance.turn([[smallest << step for step in range(8)], sorted(chance.sample(range(1, 200), 8))])
@@ -65,8 +68,8 @@ def _rates(chance):
 
 
 def _seconds(chance):
-    """The seconds of the parts of an epoch, and one of them: in half of the calls that which takes longest. In one call
-    another takes as long."""
+    """Return the seconds of the parts of an epoch, and one of the parts. In half of the calls, this part takes the
+    longest time. In one call, another part takes equally long."""
     parts = ["load", "enlarge", "forward", "backward", "optimize", "evaluate"]
     part = chance.turn(parts)
     seconds = {one: chance.uniform(0.1, 1) for one in parts}
@@ -88,7 +91,8 @@ def _good_enough(rates, share, best=None):
 
 
 def _down_from_the_best(rates, share):
-    """The last batch size before the first that is not good enough, from the best one down."""
+    """Return a typical mistake: it goes down from the best batch size, and stops at the first size that is not good
+    enough."""
     best = max(rates, key=rates.get)
     too_slow = [size for size in rates if size < best and size not in _good_enough(rates, share)]
     return min(size for size in _good_enough(rates, share) if size > max(too_slow, default=0))

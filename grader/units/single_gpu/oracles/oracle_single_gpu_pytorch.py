@@ -8,7 +8,7 @@ from grader.units.single_gpu.probes import probe_single_gpu_pytorch as probes
 
 
 def gradients(rank, ranks, case):
-    """{"start": the parameters, "gradients": those that the probe sets (1, updates, parameters)}."""
+    """Return {"start": the parameters, "gradients": those that the probe sets (1, updates, parameters)}."""
     parameters = list(network(seed_of(case), NormalizingNetwork).parameters())
     return {
         "start": flat(parameters),

@@ -10,8 +10,8 @@ from handson.words import a_kind
 
 
 def gradients(case, parameters):
-    """The gradients of some parameters in each update. Those of each are smaller than those before, so that what
-    changes their length shows."""
+    """Return the gradients of some parameters in each update. They become smaller from parameter to parameter, so
+    that a change of their length is visible."""
     generator = torch.Generator().manual_seed(case["seed"])
     return [
         [size * torch.randn(one.shape, dtype=torch.float64, generator=generator) for one in parameters]
@@ -20,7 +20,7 @@ def gradients(case, parameters):
 
 
 def optimizer(rank, ranks, source, case):
-    """The parameters before and after updates with given gradients: case["updates"] of them."""
+    """Return the parameters before and after case["updates"] updates with given gradients."""
     trace = []
 
     def see(names):

@@ -4,8 +4,8 @@ from grader.instructors.notebook_answers import Function
 
 
 def _job(chance):
-    """Nodes, and processes on each: one of both in one call. So many jobs are possible that a list of their answers
-    cannot replace the formula."""
+    """Return the number of nodes, and of processes per node. One call has one of both. There are so many possible
+    jobs that a list of answers cannot replace the formula."""
     select, mpiprocs = chance.randint(2, 300), chance.randint(2, 32)
     return {"select": chance.turn([1, *[select] * 5]), "mpiprocs": chance.turn([mpiprocs, 1, *[mpiprocs] * 4])}
 
