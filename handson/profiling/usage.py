@@ -238,15 +238,19 @@ class Share:
 
     def __init__(self, cores):
         """Start counting. cores: the cores that the run can use on this node."""
-        self.cores, self.scanned = cores, time.monotonic()
+        self.cores = cores
+        self.scanned = self.extended = time.monotonic()
         self.processes = self._processes()
         self.before = self._counters()
 
     def sample(self):
         """Return, since the last sample: the seconds, the core seconds of the run's processes, and the busy seconds of
         each core."""
-        if time.monotonic() >= self.scanned + RESCAN:
-            self.processes, self.scanned = self._processes(), time.monotonic()
+        moment = time.monotonic()
+        if moment >= self.scanned + RESCAN:
+            self.processes, self.scanned, self.extended = self._processes(), moment, moment
+        elif moment >= self.extended + INTERVAL / 2:  # ranks that the run's processes have started since
+            self.processes, self.extended = _with_descendants(self.processes), moment
         (then, used_before, all_before), self.before = self.before, self._counters()
         now, used, by_all = self.before
         used = max(0, sum(used.values()) - sum(used_before.values()))  # negative if a process has ended
@@ -275,11 +279,16 @@ class Share:
 
     def _processes(self):
         command = linux.command("self")
-        found, new = set(), {pid for pid in linux.pids_of_user() if linux.command(pid) == command}
-        while new:
-            found |= new
-            new = {child for process in new for child in linux.children(process)} - found
-        return found
+        return _with_descendants({pid for pid in linux.pids_of_user() if linux.command(pid) == command})
+
+
+def _with_descendants(processes):
+    """Return these processes, and all that they have started."""
+    found, new = set(), processes
+    while new:
+        found |= new
+        new = {child for process in new for child in linux.children(process)} - found
+    return found
 
 
 class Samples:

@@ -191,6 +191,17 @@ def test_a_run_counts_its_ranks_of_this_machine_and_what_they_have_started(monke
     assert share.sample()["used"] == 0
 
 
+def test_a_rank_that_a_run_starts_later_counts_in_its_first_second(monkeypatch):
+    """As with mp.spawn: it starts after the count, and a short run ends before the next search for processes."""
+    monkeypatch.setattr(usage, "INTERVAL", 0)
+    machine = Machine(monkeypatch)
+    share = usage.Share([0, 1])
+    machine.used[5] = 0
+    monkeypatch.setattr(machine, "family", {1: [5], 2: [3]})
+    machine.work(0, 0, 0, 0, 90)
+    assert share.sample()["used"] == 0.9
+
+
 def shares(folder, node, cores, used, busy, machine="m", namespace=1, count=10):
     """A file of samples: the seconds of a core that the run used in each second, and those of all on each core."""
     head = {"node": node, "devices": ["core 0"], "begin": 0.0, "interval": 1.0}
