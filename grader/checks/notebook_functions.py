@@ -245,7 +245,9 @@ def _relation(values, wanted, arguments):
     if not numpy.isfinite(values).all() or len(set(wanted)) < 2:
         return ""
     if (factor := _factor(values, wanted)) is not None:
-        return f"every result is {factor:.6g} times the right one"
+        sentence = f"every result is {factor:.6g} times the right one"
+        whole = any(abs(one - round(one)) < 1e-4 for one in (factor, 1 / factor))
+        return sentence if whole else criteria.with_reason(sentence, _difference(values - wanted, arguments))
     if wanted.all() and _each_alike(values, 1 / wanted):
         return "every result is the inverse of the right one: swap numerator and denominator"
     for name, given in arguments.items():

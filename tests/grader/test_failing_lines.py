@@ -74,6 +74,7 @@ def test_a_name_that_is_none_comes_with_the_call_that_returned_it():
     ("given", "right", "found", "words"),
     [
         ([{"n": 2, "w": 3}, {"n": 5, "w": 4}], [7, 8], [14, 40], "every result is `n` times the right one"),
+        ([{"n": 2}, {"n": 5}], [8, 20], [6, 15], "0.75 times the right one: every result is too small by `n`"),
         ([{"n": 2, "w": 3}, {"n": 5, "w": 4}], [6, 10], [3, 2], "every result is the right one divided by `n`"),
         ([{"n": 2, "w": 3}, {"n": 5, "w": 4}], [7, 8], [1, 0], "every result is too small by 2 * `w`"),
         ([{"n": 2, "w": 3}, {"n": 5, "w": 4}], [7, 8], [13, 28], "every result is too large by `n` * `w`"),
