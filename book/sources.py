@@ -14,7 +14,9 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import nbformat
@@ -99,6 +101,8 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
             text = text.replace(f"[{word}]", said[word])
         text = inside(text, path, known)
         _write(folder / path, vocabulary.glossary(text) if path == "docs/glossary.md" else text)
+    index = folder / "index.md"
+    index.write_text(index.read_text().replace("[VERSION]", version()))
     facts = {"title": phrase(TITLE), "folded": phrase(FOLDED)}
     facts |= {"terms": vocabulary.terms((folder / "docs/glossary.md").read_text())}
     facts |= {"marked": vocabulary.ambiguous(texts["docs/glossary.md"], page(texts["docs/glossary.md"]))}
@@ -137,6 +141,13 @@ def _pages():
     for pattern in OF_THE_COURSE:
         found |= {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob(pattern) if path.suffix == ".md"}
     return found
+
+
+def version():
+    """Return the number of the version, with the day and the name of the last commit where git knows them."""
+    number = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    command = ["git", "log", "-1", "--format= (%cs, %h)"]
+    return number + subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.rstrip()
 
 
 def _write(path, text):

@@ -162,6 +162,10 @@ def test_every_notebook_page_and_chapter_is_collected(collected):
         assert name == "index" or f"\n{name}\n" in contents
 
 
+def test_the_front_page_names_the_version_of_the_course(collected):
+    assert re.search(r"Version [\d.]+\d( \(\d{4}-\d\d-\d\d, \w{7,}\))?\.\n", (collected / "index.md").read_text())
+
+
 def lines(some):
     """The lines of answers that are telling: long, and of code."""
     return {line.strip() for answer in some.values() for line in answer.splitlines() if len(line.strip()) > 30}
