@@ -11,6 +11,7 @@ import argparse
 import base64
 import html
 import io
+import os
 import re
 import unicodedata
 from dataclasses import dataclass, field
@@ -315,6 +316,7 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--language", default="en", help="code of the language. Default: en")
     options = parser.parse_args()
+    os.environ["HANDSON_LANGUAGE"] = options.language  # of the drawings
     folder = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     for name in execute.NOTEBOOKS:
