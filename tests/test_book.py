@@ -1,15 +1,19 @@
 """The book: its sources are those of the course, its runs belong to the code, and its pages need no network."""
 
+import base64
 import getpass
+import html
 import importlib
+import io
 import json
 import re
 
 import nbformat
 import pytest
 import typer
+from PIL import Image
 
-from book import drawings, execute, folding, moving, offline, reference, slides, sources, vocabulary
+from book import drawings, execute, folding, lecturing, moving, offline, reference, slides, sources, vocabulary
 from grader import gaps
 from grader.exercises import ROOT, given_out, solution
 from grader.gaps import TO_DO
@@ -335,20 +339,61 @@ def test_a_word_with_several_meanings_is_ambiguous_in_a_translation_as_well():
 # --- Slides
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_deck_has_questions_and_notes_and_leaves_out_what_has_a_star(name):
-    cells = sources.with_outputs(name).cells
-    made = slides.slides(cells, "Ask this.")
-    assert 6 <= len(made) <= 36
-    assert made[0].notes[0] == "Ask this." and made[0].kind == "title"
-    assert any('class="question"' in part for slide in made for part in slide.body)
-    assert not [slide.heading for slide in made if "*" in slide.heading]
-    starred = re.findall(r"^# ## \\\* (.*)$", solution(f"notebooks/{name}.ipynb").read_text(), re.MULTILINE)
-    assert not {slide.heading for slide in made} & set(starred)
+@pytest.fixture(scope="module", params=NOTEBOOKS)
+def lecture(request):
+    """A notebook's name, what docs/lecturing.md has on it, and its slides."""
+    name = request.param
+    items = lecturing.of_unit(lecturing.PAGE.read_text(), name)
+    wanted = {words for item in items.values() for words, _ in item.links("notebooks/", ".ipynb")}
+    cells = lecturing.without_stars(sources.with_outputs(name).cells, wanted)
+    return name, items, slides.slides(cells, items, translate=sources.translations("en"))
+
+
+def test_a_deck_has_what_the_lecture_of_its_unit_needs(lecture):
+    _, items, made = lecture
+    assert list(items) == ["First question", "On the board", "In the code", "True or false?", "Afterwards"]
+    headings = [slide.heading for slide in made]
+    assert made[0].kind == "title" and 20 <= len(made) <= 40
+    assert headings[2] == "First question" and headings[-3:] == ["True or false?", "Afterwards", "What you can do now"]
+    assert {slide.kind for slide in made} >= {"figure", "code"}
+    shown = "".join(part for slide in made for part in slide.body)
+    for item in items.values():  # each function to which the page links
+        for words, path in item.links(lecturing.FOLDERS, ".py"):
+            assert html.escape(lecturing.function(path, words.strip("`")).split("\n")[0], quote=False) in shown
+
+
+def test_a_deck_has_no_answer_of_a_gap(lecture):
+    name, items, made = lecture
+    links = [link for item in items.values() for link in item.links(lecturing.FOLDERS, ".py")]
+    known = given_out(f"notebooks/{name}.ipynb").text
+    known += "".join(lecturing.function(path, words.strip("`")) for words, path in links)
+    shown = html.unescape("".join(part for slide in made for part in slide.body if part.startswith("<pre")))
+    for path in (ROOT / "solutions" / execute.folder_of_notebook(name)).rglob("*.py"):
+        source = path.read_text()
+        text = known + given_out(f"{'notebooks' if path.stem in NOTEBOOKS else 'exercises'}/{place_of(path)}").text
+        for answer in gaps.answers(source).values():
+            secret = {line.strip() for line in answer.splitlines() if len(line) > 30 and line.strip() not in text}
+            assert [line for line in secret if line in shown] == []
+
+
+def place_of(path):
+    return f"{path.stem}.ipynb" if path.stem in NOTEBOOKS else path.relative_to(ROOT / "solutions")
+
+
+def test_sections_with_a_star_are_left_out_unless_they_are_wanted():
+    def cells():
+        return [text("# A title\n\nText."), text("## \\* One\n\nA."), text("B.\n## \\* Two\n\nC.\n## Three")]
+
+    kept = [cell.source for cell in lecturing.without_stars(cells(), {"Two"})]
+    assert kept == ["# A title\n\nText.", "## Two\n\nC.\n## Three"]
+    assert [cell.source for cell in lecturing.without_stars(cells())] == ["# A title\n\nText.", "## Three"]
 
 
 def test_a_question_stands_on_a_slide_of_its_own_before_its_figure():
-    picture = nbformat.v4.new_output("display_data", {"image/png": "eA=="}, metadata={"image/png": {"alt": "A bar"}})
+    file = io.BytesIO()
+    Image.new("RGB", (40, 20)).save(file, "PNG")
+    data = {"image/png": base64.b64encode(file.getvalue()).decode()}
+    picture = nbformat.v4.new_output("display_data", data, metadata={"image/png": {"alt": "A bar"}})
     drawn = nbformat.v4.new_code_cell("draw()", outputs=[picture])
     made = slides.slides([text("# A title\n\nText.\n\nHow fast is it? Guess."), drawn, text("It is fast. But why?")])
     assert [slide.kind for slide in made] == ["title", "figure", ""]
@@ -356,10 +401,19 @@ def test_a_question_stands_on_a_slide_of_its_own_before_its_figure():
     assert "It is fast. But why?" in made[2].notes
 
 
-def test_teaching_notes_of_a_unit_reach_its_deck():
-    page = "- **02.** What differs?\n  Ask it.\n- **03.** Bytes?\n"
-    assert slides.of_teaching(page, "02_multi_gpu") == "What differs? Ask it."
-    assert slides.of_teaching(page, "08_scaling") == ""
+def test_what_has_no_room_on_a_slide_is_on_the_next_one():
+    points = "\n".join(f"- Point {number} takes a line." for number in range(8))
+    made = slides.slides([text(f"# A title\n\n{points}\n\n{points}")])
+    assert [len(slide.body) for slide in made] == [1, 1]
+    assert all(slide.height <= slides.FULL for slide in made)
+
+
+def test_a_function_on_a_slide_has_its_hint_and_short_lines():
+    code = lecturing.function("exercises/05_communication/pytorch/all_reduce.py", "ring")
+    assert "# PUT YOUR CODE: expect chunk" in code and "raise NotImplementedError" not in code
+    assert max(len(line) for line in code.split("\n") if "#" in line[:10]) <= 80
+    with pytest.raises(LookupError, match="no function nothing"):
+        lecturing.function("exercises/05_communication/pytorch/all_reduce.py", "nothing")
 
 
 # --- Figures that move
