@@ -400,7 +400,7 @@ check("model_parallel", "images_bytes", "inside")
 #
 # - **Interleaved 1F1B** (Narayanan et al. 2021): each stage has several chunks of the network, which are not neighbours. If two stages with two
 #   chunks each share 8 layers, stage 0 has layers 0, 1, 4 and 5. A chunk takes half the time of a stage, so the last stage starts sooner.
-# - **Zero bubble** (Qi et al. 2023): a backward has two halves. The preceding stage waits for the gradient of the
+# - **Zero bubble** (Qi et al. 2024): a backward has two halves. The preceding stage waits for the gradient of the
 #   inputs, but no stage waits for the gradient of the weights. So a stage can postpone the gradients of the weights
 #   until it would be idle.
 #
