@@ -191,7 +191,7 @@ def _power(source):
     with suppress(SyntaxError, ValueError):
         nodes = ast.walk(gaps.parsed(source["code"])) if source["file"].endswith(".ipynb") else ()
         if any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor) for node in nodes):
-            return " [`^` is no power in Python: write `**`]"
+            return " [`^` does not mean a power in Python: write `**`]"
     return ""
 
 
