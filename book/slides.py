@@ -26,7 +26,7 @@ from book.lecturing import PAGE as LECTURING
 
 PAGE = (Path(__file__).parent / "slides.html").read_text()
 SENTENCE = re.compile(r"(?<=[.?!)])\s+(?=[A-Z(`*])|(?<=[。？！])(?!$)")
-ASKS = ("?", "？")
+ASKS = ("?", "？", "か。")
 # A question on the student's own run
 LOOKS_BACK = re.compile(r"\btable\b|^(?:Was|Is|Are) (?:your|the)\b|[Pp]rediction in|予想")
 OF_MACHINE = re.compile(r"~/handson-course/(?:\.venv/lib/site-packages/)?")  # paths in a result
@@ -269,7 +269,7 @@ def _add_figure(made, source, words):
 def _place(made, part, height):
     """Put a part on the last slide, or on a new one if it has no room."""
     height += BETWEEN
-    room = FULL - 7.7 * (_width(made[-1].heading) > 50)  # a heading of two lines
+    room = FULL - 7.7 * (_width(made[-1].heading) > 40)  # a heading of two lines
     if made[-1].kind == "figure" or made[-1].body and made[-1].height + height > room:
         made.append(Slide(made[-1].heading))
     made[-1].body.append(part)
