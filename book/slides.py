@@ -142,8 +142,7 @@ def _of_item(item, kind):
         _ask([slide], quoted[0] if quoted else sentences[0])
     else:
         asked = max((place for place, one in enumerate(sentences) if one.endswith(ASKS)), default=0)
-        _add_points([slide], sentences[:asked])
-        _ask([slide], sentences[asked])
+        _add_question([slide], sentences, asked)
     return slide
 
 
@@ -178,13 +177,18 @@ def _add_paragraph(made, block):
         made.append(Slide(made[-1].heading))
     made[-1].notes.append(block)
     if not explains:
-        last = first = sentences.index(asked[-1]) if asked else len(sentences)
-        while first and sentences[first - 1].endswith(ASKS):
-            first -= 1
-        _add_points(made, sentences[:first])
-        if asked:
-            _ask(made, " ".join(sentences[first : last + 1]))
-            made[-1].asked = True
+        _add_question(made, sentences, sentences.index(asked[-1]) if asked else len(sentences))
+        made[-1].asked = bool(asked)
+
+
+def _add_question(made, sentences, last):
+    """Add the question with this number and those just before it, after the points."""
+    first = last
+    while first and sentences[first - 1].endswith(ASKS):
+        first -= 1
+    _add_points(made, sentences[:first])
+    if question := sentences[first : last + 1]:
+        _ask(made, " ".join(question))
 
 
 def _add_points(made, sentences):
