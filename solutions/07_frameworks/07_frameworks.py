@@ -208,7 +208,7 @@ check("frameworks", "weights_of_fit")
 # ## Why DataParallel's threads don't scale
 #
 # `torch.nn.DataParallel` is a single process with one thread per GPU. It copies the model to the GPUs (*replicate*) and
-# splits the batch (*scatter*). Each thread runs its replica (*parallel apply*). The outputs are collected on the first
+# splits the batch (scatter). Each thread runs its replica (*parallel apply*). The outputs are collected on the first
 # GPU (*gather*), where the loss is computed. Only one thread at a time can run Python code (the *GIL*). Operations, on
 # a GPU or in a CPU kernel, run without the GIL.
 #
