@@ -142,8 +142,8 @@ runs.show(run)
 
 # %% [markdown]
 # The training loss falls from epoch to epoch. The validation loss is measured on the test images, which are never used
-# for training. It also falls, but less smoothly. If the validation loss rises while the training loss falls, the
-# network memorises the training images: it *overfits*.
+# for training. It usually falls, too, but less far, and it can rise from one epoch to the next. If it keeps rising
+# while the training loss falls, the network memorises the training images: it *overfits*.
 #
 # ## Throughput
 #
@@ -325,8 +325,8 @@ device_ways.show(found)
 # throughput was 3,460 images/s, and the kernels ran for 96 % of the time. So look at both numbers. First find out
 # whether the GPU waits for Python, then choose what to change.
 #
-# On a core, bfloat16 is slow if the processor has no instructions for it. A larger batch helps little, because even a
-# small batch keeps a core busy.
+# On a core, bfloat16 is slow if the processor has no instructions for it. A larger batch does not help, because even a
+# small batch keeps a core busy. (It can even be slower: its images no longer fit into the caches.)
 
 # %% [markdown]
 # ## Where the time of an epoch goes

@@ -54,8 +54,8 @@ def run(script, name, options, network=NETWORK, select=TWO_RANKS, track="pytorch
 # ## Compress gradients, or overlap their transfer
 #
 # In the next training runs, the network is the bottleneck. `WideNet` has 136,000 parameters, nearly all in one dense layer: 545 KB of
-# gradients for each step of 64 images per rank. A core computes a step in 20 to 40 ms. At 40 Mbit/s, the gradients take 109 ms. Only the
-# ratio of the two times matters: a network with a thousand times more parameters, on GPUs with 10 Gbit/s, has a similar problem.
+# gradients for each step of 64 images per rank. An idle core computes a step in 20 to 40 ms. At 40 Mbit/s, the gradients take 109 ms.
+# Only the ratio of the two times matters: a network with a thousand times more parameters, on GPUs with 10 Gbit/s, has a similar problem.
 #
 # `DistributedDataParallel` lets a *communication hook* decide what is sent for each bucket of gradients. You write four:
 #
