@@ -324,7 +324,7 @@ def _what_went_wrong(outcome, source):
     named = worst.message.startswith(f"rank {rank} ")
     who = f"rank {rank}: " if len(outcome.ranks) > 1 and not named else ""
     where = f" ({_place(worst.line, source)})" if worst.line else ""
-    if worst.status == DEADLOCK:
+    if worst.status == DEADLOCK and (len(outcome.ranks) > 1 or worst.waiting or worst.waits_for):
         return DEADLOCK, hanging_ranks.sentence(outcome.ranks, lambda line: _place(line, source))
     return worst.status, f"{who}{worst.message}{where}"
 

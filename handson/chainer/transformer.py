@@ -25,7 +25,8 @@ class Patches(chainer.Chain):
         super().__init__()
         with self.init_scope():
             self.project = L.Convolution2D(3, width, patch, stride=patch)
-            self.position_embedding = chainer.Parameter(0.02 * numpy.random.randn((size // patch) ** 2, width).astype("float32"))
+            positions = 0.02 * numpy.random.randn((size // patch) ** 2, width)
+            self.position_embedding = chainer.Parameter(positions.astype("float32"))
 
     def forward(self, images):
         patches = self.project(images)
