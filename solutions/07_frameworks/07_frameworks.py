@@ -157,16 +157,16 @@ other_frameworks.picture(results)
 # - *Lines that differ*: the number of statements in your scripts that are not in the script for one device. With `-`,
 #   one script serves one device and several.
 #
-# A speed-up below 1 is no error. One worker needs only about 10 ms for a step of this small network. With two workers,
-# each step also exchanges gradients and starts on both workers. On CPUs, this costs some systems 10 ms and more per
-# step, and then the second worker costs more time than it saves. In the longer steps of larger networks, such a
-# cost matters less. DataParallel's threads gain here, too, because convolutions take most of the step: a section below
-# shows a step in which threads gain nearly nothing.
+# A speed-up below 1 does not mean that your code is wrong. One worker needs only about 10 ms for a step of this small
+# network. With two workers, each step also exchanges gradients and starts on both workers. On CPUs, this costs some
+# systems 10 ms and more per step, and then the second worker costs more time than it saves. In the longer steps of
+# larger networks, such a cost matters less. DataParallel's threads gain here, too, because convolutions take most of
+# the step: a section below shows a step in which threads gain nearly nothing.
 #
 # DDP, Lightning and Accelerate exchange gradients in the same way. If Lightning or Accelerate is faster or slower
-# than DDP, the exchange is not the reason. The second epoch takes only about a second, so differences of a
-# quarter can be chance: run the jobs again before you trust them. Runs that are marked as disturbed prove nothing
-# about a system. The [dictionary](../docs/frameworks.md) lists further things that systems do silently.
+# than DDP, the exchange is not the reason. The second epoch takes only about a second, so differences of a quarter
+# can be chance: run the jobs again before you trust them. Runs that are marked as disturbed prove nothing about a
+# system. The [dictionary](../docs/frameworks.md) lists further things that systems do silently.
 
 # %%
 # Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
