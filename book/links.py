@@ -16,6 +16,8 @@ NOT_IN = (
     nodes.title,
     nodes.literal,
     nodes.literal_block,
+    nodes.math,
+    nodes.math_block,
     nodes.reference,
     nodes.Inline,
     addnodes.pending_xref,

@@ -26,7 +26,7 @@ from book.lecturing import PAGE as LECTURING
 
 PAGE = (Path(__file__).parent / "slides.html").read_text()
 SENTENCE = re.compile(r"(?<=[.?!)])\s+(?=[A-Z(`*])|(?<=[。？！])(?!$)")
-ASKS = ("?", "？")
+ASKS = ("?", "？", "か。")
 # A question on the student's own run
 LOOKS_BACK = re.compile(r"\btable\b|^(?:Was|Is|Are) (?:your|the)\b|[Pp]rediction in|予想")
 OF_MACHINE = re.compile(r"~/handson-course/(?:\.venv/lib/site-packages/)?")  # paths in a result
@@ -142,8 +142,7 @@ def _of_item(item, kind):
         _ask([slide], quoted[0] if quoted else sentences[0])
     else:
         asked = max((place for place, one in enumerate(sentences) if one.endswith(ASKS)), default=0)
-        _add_points([slide], sentences[:asked])
-        _ask([slide], sentences[asked])
+        _add_question([slide], sentences, asked)
     return slide
 
 
@@ -178,13 +177,18 @@ def _add_paragraph(made, block):
         made.append(Slide(made[-1].heading))
     made[-1].notes.append(block)
     if not explains:
-        last = first = sentences.index(asked[-1]) if asked else len(sentences)
-        while first and sentences[first - 1].endswith(ASKS):
-            first -= 1
-        _add_points(made, sentences[:first])
-        if asked:
-            _ask(made, " ".join(sentences[first : last + 1]))
-            made[-1].asked = True
+        _add_question(made, sentences, sentences.index(asked[-1]) if asked else len(sentences))
+        made[-1].asked = bool(asked)
+
+
+def _add_question(made, sentences, last):
+    """Add the question with this number and those just before it, after the points."""
+    first = last
+    while first and sentences[first - 1].endswith(ASKS):
+        first -= 1
+    _add_points(made, sentences[:first])
+    if question := sentences[first : last + 1]:
+        _ask(made, " ".join(question))
 
 
 def _add_points(made, sentences):
@@ -269,7 +273,7 @@ def _add_figure(made, source, words):
 def _place(made, part, height):
     """Put a part on the last slide, or on a new one if it has no room."""
     height += BETWEEN
-    room = FULL - 7.7 * (_width(made[-1].heading) > 50)  # a heading of two lines
+    room = FULL - 7.7 * (_width(made[-1].heading) > 40)  # a heading of two lines
     if made[-1].kind == "figure" or made[-1].body and made[-1].height + height > room:
         made.append(Slide(made[-1].heading))
     made[-1].body.append(part)

@@ -45,9 +45,9 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
     """Yield the Verdicts on one unit, gap by gap.
 
     parts: the unit's grader.course.Parts; read(file) returns the text of a student's file, or None, or raises
-    TextError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: determines
-    the inputs, or None for new inputs each time; shared: another seed for the cases that have an oracle; track: check
-    only this track and the shared files.
+    TextError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the
+    inputs, or None for new inputs each time; shared: another seed for the cases that have an oracle; track: check only
+    this track and the shared files.
     """
     prepared = [
         _prepared(unit, part, read, hidden, seed, shared) for part in parts if not track or part.track in (track, "")
@@ -191,15 +191,14 @@ def _power(source):
     with suppress(SyntaxError, ValueError):
         nodes = ast.walk(gaps.parsed(source["code"])) if source["file"].endswith(".ipynb") else ()
         if any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor) for node in nodes):
-            return " [`^` is not a power in Python: write `**`]"
+            return " [`^` does not mean a power in Python: write `**`]"
     return ""
 
 
 def _of_another_shape(found, right):
     """Return a sentence on the shape of a student's array. right: None for a dimension of any length."""
-    if None in right:
-        return f"the result of your code has the shape {tuple(found)}, but it should have {len(right)} dimensions"
-    return f"the result of your code has the shape {tuple(found)}, but it should have the shape {tuple(right)}"
+    wanted = f"{len(right)} dimensions" if None in right else f"the shape {tuple(right)}"
+    return f"the result of your code has the shape {tuple(found)}, but it should have {wanted}"
 
 
 def _concerns(check, criterion, case):
@@ -239,8 +238,7 @@ def _works_for_the_solution(check, cases, part, server, readable):
 
 
 def _source(check, part, text):
-    """Return (source, None, "" or a note for the student), or (None, a status, a sentence) if there is nothing to
-    run."""
+    """(source, None, "" or a note for the student), or (None, a status, a sentence) if there is nothing to run."""
     exercise = exercises.given_out(part.file)
     source = {"file": part.file.rsplit("/", 1)[1], "text": text, "code": "", "line": 1}
     if check.whole:
@@ -283,7 +281,7 @@ def _source(check, part, text):
 
 
 def _around(part, name, text):
-    """Return the surroundings of a script's gap, as grader.probes.script.Script takes them, or {} for a notebook."""
+    """Return the surroundings of a script's gap, as grader.probes.script.Script takes them; {} for a notebook."""
     if not part.file.endswith(".py"):
         return {}
     exercise = exercises.given_out(part.file)
@@ -326,7 +324,7 @@ def _what_went_wrong(outcome, source):
     named = worst.message.startswith(f"rank {rank} ")
     who = f"rank {rank}: " if len(outcome.ranks) > 1 and not named else ""
     where = f" ({_place(worst.line, source)})" if worst.line else ""
-    if worst.status == DEADLOCK:
+    if worst.status == DEADLOCK and (len(outcome.ranks) > 1 or worst.waiting or worst.waits_for):
         return DEADLOCK, hanging_ranks.sentence(outcome.ranks, lambda line: _place(line, source))
     return worst.status, f"{who}{worst.message}{where}"
 

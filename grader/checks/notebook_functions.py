@@ -247,7 +247,7 @@ def _relation(values, wanted, arguments):
     if (factor := _factor(values, wanted)) is not None:
         sentence = f"every result is {factor:.6g} times the right one"
         whole = any(abs(one - round(one)) < 1e-4 for one in (factor, 1 / factor))
-        return sentence if whole else criteria.with_reason(sentence, _difference(values - wanted, arguments))
+        return sentence if whole else criteria.with_reason(sentence, _difference(values, wanted, arguments))
     if wanted.all() and _each_alike(values, 1 / wanted):
         return "every result is the inverse of the right one: swap numerator and denominator"
     for name, given in arguments.items():
@@ -255,17 +255,17 @@ def _relation(values, wanted, arguments):
             return f"every result is `{name}` times the right one"
         if given.all() and _each_alike(values, wanted / given):
             return f"every result is the right one divided by `{name}`"
-    return _difference(values - wanted, arguments)
+    return _difference(values, wanted, arguments)
 
 
-def _difference(differences, arguments):
+def _difference(values, wanted, arguments):
     """Return by which multiple of a product of arguments all values are wrong, in a sentence, or ""."""
     factors = (itertools.combinations_with_replacement(arguments, count) for count in range(1, 5))
     for chosen in itertools.chain.from_iterable(factors):
         product = numpy.prod([arguments[name] for name in chosen], axis=0)
-        times = differences / numpy.where(product, product, numpy.nan)
-        number = numpy.rint(times[0]) if numpy.isfinite(times).all() else 0
-        if number and abs(number) <= 100 and numpy.allclose(times, number, rtol=1e-4) and len(set(product)) > 1:
+        number = numpy.rint((values[0] - wanted[0]) / product[0]) if product.all() and len(set(product)) > 1 else 0
+        off, allowed = numpy.abs(values - wanted - number * product), numpy.abs([TOLERANCE * wanted, product / 1000])
+        if number and abs(number) <= 100 and (off <= allowed.min(axis=0)).all():
             amount = " * ".join([*[f"{abs(number):.0f}"] * int(abs(number) != 1), *(f"`{name}`" for name in chosen)])
             return f"every result is too {'large' if number > 0 else 'small'} by {amount}"
     return ""

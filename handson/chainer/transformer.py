@@ -25,12 +25,13 @@ class Patches(chainer.Chain):
         super().__init__()
         with self.init_scope():
             self.project = L.Convolution2D(3, width, patch, stride=patch)
-            self.place = chainer.Parameter(0.02 * numpy.random.randn((size // patch) ** 2, width).astype("float32"))
+            positions = 0.02 * numpy.random.randn((size // patch) ** 2, width)
+            self.position_embedding = chainer.Parameter(positions.astype("float32"))
 
     def forward(self, images):
         patches = self.project(images)
         tokens = F.transpose(F.reshape(patches, (*patches.shape[:2], -1)), (0, 2, 1))
-        return tokens + F.broadcast_to(self.place, tokens.shape)
+        return tokens + F.broadcast_to(self.position_embedding, tokens.shape)
 
 
 class Attention(chainer.Chain):

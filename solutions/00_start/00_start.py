@@ -144,8 +144,8 @@ drawings.all_reduce()
 # ## Four ranks in this notebook \*
 #
 # To experiment with ranks without a job script, start four ranks in this notebook. These ranks are a job, too, with two
-# ranks on each of two nodes. They run for an hour, or until you stop them. (On two idle cores, the ranks start in about
-# five seconds. On a busy machine, the start can take a minute. Each rank needs about 180 MB of memory.)
+# ranks on each of two nodes. They run for an hour, or until you stop them. (On two idle cores, the ranks start in five
+# to eight seconds. On a busy machine, the start can take a minute. Each rank needs about 180 MB of memory.)
 
 # %%
 import handson.notebook

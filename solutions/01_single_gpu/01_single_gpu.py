@@ -142,8 +142,8 @@ runs.show(run)
 
 # %% [markdown]
 # The training loss falls from epoch to epoch. The validation loss is measured on the test images, which are never used
-# for training. It also falls, but less smoothly. If the validation loss rises while the training loss falls, the
-# network memorises the training images: it *overfits*.
+# for training. It usually falls, too, but less far, and it can rise from one epoch to the next. If it keeps rising
+# while the training loss falls, the network memorises the training images: it *overfits*.
 #
 # ## Throughput
 #
@@ -205,9 +205,10 @@ print("predicted:", predicted)
 print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 
 # %% [markdown]
-# Backward usually takes 1.2 to 2.5 times as long as forward. Optimize takes almost no time, because this network has
-# few parameters compared with its number of pixels. Is your ratio very different? Look at the marks in the figure, one
-# for each step. If they are widely scattered, another program used the core at the same time. If other programs used a
+# Backward usually takes 1.2 to 2.5 times as long as forward. (It can take less than twice as long, because the first
+# layer needs no gradient of its inputs, the images.) Optimize takes almost no time, because this network has few
+# parameters compared with its number of pixels. Is your ratio very different? Look at the marks in the figure, one for
+# each step. If they are widely scattered, another program used the core at the same time. If other programs used a
 # large part of the cores, a line above the figure says so. Then wait until they have ended, and run the cell again.
 #
 # Unlike the throughput of your job, the throughput printed here does not include the start and the evaluation.
@@ -325,8 +326,8 @@ device_ways.show(found)
 # throughput was 3,460 images/s, and the kernels ran for 96 % of the time. So look at both numbers. First find out
 # whether the GPU waits for Python, then choose what to change.
 #
-# On a core, bfloat16 is slow if the processor has no instructions for it. A larger batch helps little, because even a
-# small batch keeps a core busy.
+# On a core, bfloat16 is slow if the processor has no instructions for it. A larger batch helps little or not at all,
+# because even a small batch keeps a core busy.
 
 # %% [markdown]
 # ## Where the time of an epoch goes

@@ -284,7 +284,7 @@ print("(the lecture from which this course grew, on two GPUs: 1.71 and 0.857)")
 multi_gpu.speed_up([one, two])
 
 # %% [markdown]
-# Was your prediction in `00_start` right? On two idle cores, a speed-up of 1.6 to 1.8 is usual. If yours is below 1.3,
+# Was your prediction in `00_start` right? On two idle cores, a speed-up of 1.4 to 1.9 is usual. If yours is below 1.3,
 # find out which other programs are running (`top`), and whether the machine has two cores at all. Then run the job
 # again. (If two workers share one GPU, a speed-up of about 1 is right.) If your speed-up is above 2, something slowed
 # down the run with one worker.
@@ -333,8 +333,8 @@ for rank, seconds in enumerate(waiting(steps.began("all-reduce"))):
     print(f"rank {rank} waits {1000 * seconds:.1f} ms of {1000 * steps.mean(rank):.1f} ms")
 
 # %% [markdown]
-# So a step with two workers takes longer than a step with one worker, for three reasons: the ranks wait, they
-# communicate, and they share the memory of the machine, which usually slows down the computation.
+# So a step with two workers takes longer than a step with one worker: the ranks wait, and they communicate. They also
+# share the memory of the machine, which can slow down the computation.
 
 # %%
 multi_gpu.steps_compared(single_steps, steps)
@@ -413,8 +413,10 @@ profiled_runs.explained(single, double)
 # %% [markdown]
 # On two cores of one machine, both ranks share the memory, so the same operators can take longer: this is contention.
 # It is negative if the same operators took longer in the run of one worker, which other programs can cause. They also
-# increase imbalance, because whenever one rank is disturbed, the other rank waits for it. On two GPUs, communication is the largest cause. Repeat the cell before you believe small
-# differences. You will read such profiles in `04_profiling`.
+# increase imbalance, because whenever one rank is disturbed, the other rank waits for it. Communication, imbalance and
+# overhead are often about equally large here, and which of them is the largest can change from run to run. On two GPUs,
+# communication is usually the largest cause. Repeat the cell before you believe small differences. You will read such
+# profiles in `04_profiling`.
 #
 # ## \* What the bigger batch changes
 #
@@ -513,8 +515,8 @@ multi_gpu.rates_and_errors(same_rate | multi_gpu.train(plans, SEEDS))
 
 # %% [markdown]
 # The higher rate compensates for most of the accuracy that the bigger batch lost. Whether the warm-up also helps
-# depends on the rate. Try `RATE = 0.004`, and run the cells from there again. (There is a limit: with 8 x 0.02,
-# training fails even with a warm-up.)
+# depends on the rate. Try `RATE = 0.004`, and run the cells from there again. (There is a limit: with rates of 0.004 to
+# 0.02, 8 workers misclassify nearly twice as many images as one worker, even with a warm-up.)
 #
 # ## Check
 #

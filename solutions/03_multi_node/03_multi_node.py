@@ -351,8 +351,8 @@ several = profiled_runs.of_job(FOLDER, profiled_runs.start(FOLDER, "run_multi_no
 profiled_runs.explained(single, several)
 
 # %% [markdown]
-# If four workers share two cores, each operator takes about twice as long: this is contention. If each worker has its
-# own core or GPU, only communication and imbalance remain.
+# If four workers share two cores, each operator takes up to twice as long. This is contention, and it is the largest
+# cause here. If each worker has its own core or GPU, the other causes are usually larger than contention.
 #
 # How many GPUs should you use? With more GPUs you have the result sooner, but you use each GPU less efficiently. A
 # computing centre may require a minimum efficiency. Read from a table how many workers such a minimum allows.
@@ -450,10 +450,11 @@ label = "throughput of four workers, without the evaluation [images/s]"
 figures.bar_chart(measured, label, predicted) if measured else None
 
 # %% [markdown]
-# The measured throughput is usually below the mark, because the formula only counts bytes. It leaves out three things.
-# Every message has a latency. The ranks do not start to send at the same moment. A slow link loses packets when its
-# queue is full, and TCP then waits up to 0.2 s before it sends them again. So the formula gives the best case and the
-# order of magnitude. If your bars are *higher* than the marks, the all-reduce runs during the backward pass.
+# The formula gives the order of magnitude, because it only counts bytes. Three things make the measured throughput
+# lower. Every message has a latency. The ranks do not start to send at the same moment. A slow link loses packets when
+# its queue is full, and TCP then waits up to 0.2 s before it sends them again. Two things make it higher. A part of the
+# all-reduce can run during the backward pass. And if several ranks share a core, a rank can compute while another rank
+# waits for the network. At 20 Mbit/s, the bar is usually below its mark. At 100 Mbit/s, it can be above or below.
 
 # %%
 check("multi_node", "allreduce_seconds")
@@ -479,8 +480,8 @@ check("multi_node", "allreduce_seconds")
 
 # %% [markdown]
 # The speed-up is usually lower than that of your jobs. The images are small here (64 pixels): a step takes only some
-# milliseconds, and its all-reduce is a large part of it. Other programs also change such short runs more: on a busy
-# machine, two ranks can even be slower than one.
+# milliseconds, and its all-reduce is a large part of it. Other programs also change such short runs more: two ranks can
+# be slower than one rank, or seem to be more than twice as fast, if the run of one rank was the disturbed one.
 
 # %%
 check("multi_node", "from_scratch.py")
@@ -511,8 +512,9 @@ figures.bar_chart(names, "throughput of two workers [images/s]")
 
 # %% [markdown]
 # Within a node, the gradients of both scripts take the same path. The multi-node script can be some percent faster,
-# because its ranks share the work of the evaluation. (It adds up their results, which needs one message per epoch.) A
-# large difference has another cause, such as other programs on this machine: run the two cells again.
+# because its ranks share the work of the evaluation. (It adds up their results, which needs one message per epoch.) But
+# two runs of the same script can differ by more than that. A large difference has another cause, such as other programs
+# on this machine: run the two cells again.
 #
 # ## Communicators
 #
@@ -547,8 +549,9 @@ names = {name: run.images / run.train_seconds for name, run in zip(variants, fou
 figures.bar_chart(names, label) if variants else None
 
 # %% [markdown]
-# If the network is the bottleneck, double buffering gains most: the all-reduce costs no time as long as it is shorter
-# than the computation. But each update uses gradients that are one step old, which can reduce the accuracy.
+# If the network is the bottleneck, both options together are fastest. float16 halves the bytes. Double buffering hides
+# the all-reduce behind the computation: the all-reduce costs no time if it is shorter. But each update uses gradients
+# that are one step old, which can reduce the accuracy.
 #
 # ## Check
 #

@@ -89,11 +89,12 @@ profiled_runs.table(single)
 profiled_runs.table(multi)
 
 # %% [markdown]
-# On two cores, compute takes most of the time in both runs. Each operation takes longer with two ranks, because they
-# share the memory. On GPUs, which are much faster, the other parts take a larger share.
+# On two cores, compute takes most of the time in both runs. A step of two ranks also contains communication and
+# waiting. Its operations can take longer, too, because the ranks share the memory. On GPUs, which are much faster, the
+# other parts take a larger share.
 #
-# Does a table end with *These shares say little*? Then other programs used the cores during that run (a note below the
-# figure says so, too), and this notebook's explanations may not fit your numbers. Record the run again when these
+# Does a table end with *These shares are unreliable*? Then other programs used the cores during that run (a note below
+# the figure says so, too), and this notebook's explanations may not fit your numbers. Record the run again when these
 # programs have ended.
 #
 # ## Who waits for whom?
@@ -121,8 +122,8 @@ for rank, of_rank in waits.items():
 print("Rank {} waits the most, for rank {}.".format(*who_waits(waits)))
 
 # %% [markdown]
-# With equal work, the ranks usually take turns waiting: sometimes one is disturbed, and sometimes the other. If one
-# rank waits much more than the other, the other rank has more work or a slower core.
+# With equal work, the ranks usually take turns waiting: sometimes one is disturbed, and sometimes the other. If the
+# same rank waits much more than the other in every run, the other rank has more work or a slower core.
 
 # %%
 # Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
@@ -370,9 +371,10 @@ profiled_runs.show(before, after)
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
 
 # %% [markdown]
-# With equal shares, no rank waits for long. By the shares alone, the speed-up is at most 4/3: rank 0 used 2 of 3 images
-# before, and now it uses 1 of 2. The shares should fit the speed of the devices *that the machine has*. Measure this
-# speed, do not assume it.
+# With equal shares, it is no longer always the same rank that waits. (In the few recorded steps, one rank can still
+# wait more often, because the other one was disturbed.) By the shares alone, the speed-up is at most 4/3: rank 0 used 2
+# of 3 images before, and now it uses 1 of 2. The shares should fit the speed of the devices *that the machine has*.
+# Measure this speed, do not assume it.
 
 # %%
 check("profiling", "slow_rank", "uneven_work.py")
@@ -381,8 +383,8 @@ check("profiling", "slow_rank", "uneven_work.py")
 # ### 3. Too many collectives
 #
 # `waiting_every_step.py` reports the mean loss of all ranks. Its images are small, and a batch has only 4 of them, so a
-# step takes only a few milliseconds. How many collectives does a step need? (The title of the figure says why a rank is
-# late. The cell after the figure counts the collectives.)
+# step takes only about 10 milliseconds. How many collectives does a step need? (The title of the figure names the part
+# that takes the most time, apart from computation. The cell after the figure counts the collectives.)
 
 # %%
 small = "--epoch 2 --size 32 --batchsize 4"

@@ -54,8 +54,8 @@ def run(script, name, options, network=NETWORK, select=TWO_RANKS, track="pytorch
 # ## Compress gradients, or overlap their transfer
 #
 # In the next training runs, the network is the bottleneck. `WideNet` has 136,000 parameters, nearly all in one dense layer: 545 KB of
-# gradients for each step of 64 images per rank. A core computes a step in 20 to 40 ms. At 40 Mbit/s, the gradients take 109 ms. Only the
-# ratio of the two times matters: a network with a thousand times more parameters, on GPUs with 10 Gbit/s, has a similar problem.
+# gradients for each step of 64 images per rank. An idle core computes a step in 20 to 40 ms. At 40 Mbit/s, the gradients take 109 ms.
+# Only the ratio of the two times matters: a network with a thousand times more parameters, on GPUs with 10 Gbit/s, has a similar problem.
 #
 # `DistributedDataParallel` lets a *communication hook* decide what is sent for each bucket of gradients. You write four:
 #
@@ -159,8 +159,8 @@ fast = run("train_hooks.py", "fast", f"{options} plain", "none")
 communication.throughputs(slow | {"plain, no limit": fast["plain"]})
 
 # %% [markdown]
-# Double buffering gains little here: it can only hide the 20 to 40 ms of computing behind the 109 ms of sending. It
-# gains most if both take the same time.
+# Double buffering gains little or nothing here: at best, it hides the 20 to 40 ms of computing behind the 109 ms of
+# sending. It gains most if both take the same time.
 #
 # In the first two steps, every method sends float32 gradients (a *warm start*), so a whole run sends more than your formula says. How well
 # does the network learn? A sign is a poor substitute for a gradient. Compare with and without error feedback:

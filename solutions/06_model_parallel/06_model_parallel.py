@@ -142,9 +142,10 @@ plain = run("train_memory.py", "counted", f"{options} unlimited")
 memory.picture([f"{FOLDER}/results/counted/plain_0"], predicted)
 
 # %% [markdown]
-# The parts do not reach their maxima at the same time, because backward frees activations while it creates gradients. So this network
-# needs less memory than the sum of the maxima. Your prediction is such a sum. It counts the gradients (3 MiB), which do not exist yet at
-# the peak. It leaves out the gradients of activations (about 3 MiB), which backward holds at the peak. Here the two errors cancel.
+# The parts do not reach their maxima at the same time, because backward frees activations while it creates gradients.
+# So this network needs less memory than the sum of the maxima. Your prediction is such a sum. It counts all gradients
+# (3 MiB), but most of them do not exist yet at the peak. It leaves out the gradients of activations (about 3 MiB),
+# which backward holds at the peak. Here the two errors cancel.
 #
 # Now limit the GPU to 32 MiB. The job ends with an error message. How much memory did the operation request, and which part holds most of the
 # memory in use?
@@ -245,8 +246,8 @@ model_parallel.bytes_and_time(saving, expected, seconds)
 
 # %% [markdown]
 # `plain` and `checkpoint` both use about 3 MiB more than you computed. The reason is that backward also holds the
-# gradients of a few activations for a short time. Checkpointing does not reduce these gradients. They are a tenth of
-# the activations of `plain`, but about a quarter of those of `checkpoint`.
+# gradients of a few activations for a short time. Checkpointing does not reduce these gradients. They are about a
+# tenth of the activations of `plain`, but about a quarter of those of `checkpoint`.
 
 # %%
 slower = runs.of_a_step(saving["checkpoint"][0]) / of_plain
@@ -299,11 +300,12 @@ selective = run("train_memory.py", "selective", f"{options} {' '.join(widths)}")
 model_parallel.bytes_and_time(selective, {method: UNIT * number for method, number in widths.items()})
 
 # %% [markdown]
-# The gradients of activations add about 6 MiB to each prediction, as above. On this network, every second block saves more memory than the
-# selected operations, and both take less time than checkpointing of all blocks. The two take nearly the same time on such a small network:
-# `checkpoint-every-2nd` recomputes linear layers, too, but with `checkpoint-selected`, Python decides about each operation, which takes
-# time. If other programs use the cores, repeat the run before you
-# compare times. Try a list of your own: remove the linear layers from `KEPT` in `pytorch/train_memory.py`, and run the two cells again.
+# The gradients of activations add 5 to 6 MiB to each prediction, as above. On this network, every second block saves
+# more memory than the selected operations, and both take less time than checkpointing of all blocks. The times of
+# the two differ little on such a small network, and the difference varies between runs: `checkpoint-every-2nd`
+# recomputes linear layers, too, but with `checkpoint-selected`, Python decides about each operation, which takes time. If other
+# programs use the cores, repeat the run before you compare times. Try a list of your own: remove the linear layers
+# from `KEPT` in `pytorch/train_memory.py`, and run the two cells again.
 
 # %% [markdown]
 # ## Sharding the state

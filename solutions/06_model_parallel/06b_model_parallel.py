@@ -180,10 +180,13 @@ predicted = globals().get("prediction_pipeline")  # None if you skipped it
 model_parallel.throughputs(methods, allowed, expected=predicted)
 
 # %% [markdown]
-# The script measured the start and end of each operation in one step. Can you recognise your schedules? The idle time is longer than the bubble,
-# for two reasons: the stages do not take the same time (count their layers), and messages take time. If other programs use the cores, the
-# stages also wait for those programs. The run then prints a warning: repeat it before you judge a schedule. If
-# a bar above is longer than its bubble allows, other programs slowed down the run of one process.
+# The script measured the start and end of each operation in one step. Can you recognise your schedules? With GPipe
+# and 1F1B, the idle time is longer than the bubble. Look for the gaps between two operations: there, a stage waits
+# for a message, or for the other stage to take one. Both schedules have the same bubble, so these waits make the
+# difference between them. The naive schedule exchanges only two messages in a step, so its idle time stays close to
+# the formula's. If other programs use the cores, the stages also wait for those programs. The run then prints a
+# warning: repeat it before you judge a schedule. If a bar above is longer than its bubble allows, other programs
+# slowed down the run of one process.
 
 # %%
 model_parallel.timeline(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measured")
@@ -400,7 +403,7 @@ check("model_parallel", "images_bytes", "inside")
 #
 # - **Interleaved 1F1B** (Narayanan et al. 2021): each stage has several chunks of the network, which are not neighbours. If two stages with two
 #   chunks each share 8 layers, stage 0 has layers 0, 1, 4 and 5. A chunk takes half the time of a stage, so the last stage starts sooner.
-# - **Zero bubble** (Qi et al. 2023): a backward has two halves. The preceding stage waits for the gradient of the
+# - **Zero bubble** (Qi et al. 2024): a backward has two halves. The preceding stage waits for the gradient of the
 #   inputs, but no stage waits for the gradient of the weights. So a stage can postpone the gradients of the weights
 #   until it would be idle.
 #
@@ -485,8 +488,9 @@ model_parallel.throughputs({"one process": one_process["naive"]} | by_torch, {})
 simulate(model_parallel.order(f"{FOLDER}/results/two_stages/torch-zero-bubble_0")).picture("PyTorch's zero bubble")
 
 # %% [markdown]
-# The simulator predicts nearly no bubble. The throughput may still not rise on two cores: each chunk starts its operations separately, and twice as
-# many messages travel. With layers this small, both can cost more time than the bubble.
+# The simulator predicts nearly no bubble. On two cores, the throughput usually falls nevertheless: each chunk starts
+# its operations separately, and more messages travel. With layers this small, both cost more time than the shorter
+# bubble saves.
 
 # %%
 check("model_parallel", "torch_pipeline.py")
@@ -576,10 +580,10 @@ for ranks in (2, 4):
 # !cd {FOLDER} && mpiexec -n 4 python pytorch/products_sequence.py
 
 # %% [markdown]
-# The losses are equal, and the memory saved is as predicted. A rank sends the predicted bytes for the blocks, plus two
-# kinds of extra messages. The patches and the head need all tokens, which costs two all-gathers. The gradients of the
-# norms and biases are computed from each rank's own tokens, so small all-reduces add them up. Megatron-LM saves more
-# memory: it does not keep the gathered tokens, but gathers them again in backward.
+# The losses are equal, and the memory saved is nearly as predicted. A rank sends the predicted bytes for the blocks,
+# plus two kinds of extra messages. The patches and the head need all tokens, which costs two all-gathers. The
+# gradients of the norms and biases are computed from each rank's own tokens, so small all-reduces add them up.
+# Megatron-LM saves more memory: it does not keep the gathered tokens, but gathers them again in backward.
 
 # %%
 check("model_parallel", "products_sequence.py")
@@ -669,8 +673,10 @@ predicted = globals().get("prediction_times")  # None if you skipped it
 print(f"predicted: {predicted} times as long; measured: {ratio:.1f}")
 
 # %% [markdown]
-# This answer holds for these sizes only. The bytes of the tokens grow with the number of images, but the bytes of the gradients do not. With few
-# images in a batch, the other arrangement would be faster. With how many images do both arrangements send the same number of bytes?
+# The steps differ less than the bytes, because a step also computes, for nearly the same time in both arrangements. The
+# answer holds for these sizes only. The bytes of the tokens grow with the number of images, but the bytes of the
+# gradients do not. With few images in a batch, the other arrangement would send fewer bytes. With how many images do
+# both arrangements send the same number of bytes?
 
 
 # %%
@@ -711,8 +717,8 @@ for method, [result] in of_chainer.items():
     print(f"{method:6} {result.throughput:6.0f} images/s, loss {result.log[-1]['main/loss']:.4f}")
 
 # %% [markdown]
-# A batch has 256 images here, so a micro-batch has 32. With smaller micro-batches, starting Chainer's operations would take longer than computing
-# them, and GPipe would be slower than the naive schedule.
+# A batch has 256 images here, so a micro-batch has 32. With smaller micro-batches, starting Chainer's operations can
+# take longer than computing them, and GPipe can then be slower than the naive schedule.
 #
 # Why is there no 1F1B? In ChainerMN, `send` waits until the message is received. In 1F1B, stage 0 sends the outputs of micro-batch 1 while stage
 # 1 sends back the gradient of micro-batch 0: each stage would wait for the other stage to receive, a deadlock. In `exchange` of

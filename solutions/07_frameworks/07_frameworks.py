@@ -19,7 +19,7 @@
 # - build TF_CONFIG from a job's node file, and write the step of a *replica* under a *strategy*,
 # - decide which objects belong inside a strategy's scope, and see how a `tf.data` set is split,
 # - translate a DDP loop to Lightning and to Accelerate without changing its results,
-# - measure the share of Python in a step, and explain why the threads of DataParallel scale worse than processes,
+# - measure the share of Python in a step, and explain when the threads of DataParallel scale worse than processes,
 # - read each system with the help of a [dictionary](../docs/frameworks.md).
 #
 # New words are in the [glossary](../docs/glossary.md).
@@ -157,10 +157,16 @@ other_frameworks.picture(results)
 # - *Lines that differ*: the number of statements in your scripts that are not in the script for one device. With `-`,
 #   one script serves one device and several.
 #
-# DDP, Lightning and Accelerate exchange gradients in the same way. If Lightning or Accelerate is faster or slower than
-# DDP, the exchange is not the reason. The second epoch takes only a few seconds, so small differences can be chance:
-# run the jobs again before you trust them. Runs that are marked as disturbed prove nothing about a system. The
-# [dictionary](../docs/frameworks.md) lists further things that systems do silently.
+# A speed-up below 1 does not mean that your code is wrong. One worker needs only about 10 ms for a step of this small
+# network. With two workers, each step also exchanges gradients and starts on both workers. On CPUs, this costs some
+# systems 10 ms and more per step, and then the second worker costs more time than it saves. In the longer steps of
+# larger networks, such a cost matters less. DataParallel's threads gain here, too, because convolutions take most of
+# the step: a section below shows a step in which threads gain nearly nothing.
+#
+# DDP, Lightning and Accelerate exchange gradients in the same way. If Lightning or Accelerate is faster or slower
+# than DDP, the exchange is not the reason. The second epoch takes only about a second, so differences of a quarter
+# can be chance: run the jobs again before you trust them. Runs that are marked as disturbed prove nothing about a
+# system. The [dictionary](../docs/frameworks.md) lists further things that systems do silently.
 
 # %%
 # Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
@@ -205,10 +211,10 @@ for parts in ([32, 32], [14, 14], [8, 7], [32, 1]):
 check("frameworks", "weights_of_fit")
 
 # %% [markdown]
-# ## Why DataParallel's threads don't scale
+# ## When DataParallel's threads don't scale
 #
 # `torch.nn.DataParallel` is a single process with one thread per GPU. It copies the model to the GPUs (*replicate*) and
-# splits the batch (*scatter*). Each thread runs its replica (*parallel apply*). The outputs are collected on the first
+# splits the batch (scatter). Each thread runs its replica (*parallel apply*). The outputs are collected on the first
 # GPU (*gather*), where the loss is computed. Only one thread at a time can run Python code (the *GIL*). Operations, on
 # a GPU or in a CPU kernel, run without the GIL.
 #
@@ -258,10 +264,11 @@ def threads_speedup(python, kernels, threads):
 
 # %% [markdown]
 # The next cell applies your two functions to two measured steps. The first step has layers so small that Python takes
-# most of the time, the second one has convolutions. The cell also shows the measured speed-up of two threads, and of
-# two processes, each of which has its own Python. Threads stay below the best case, because each operation releases the
-# GIL and must then wait to get it back. (If a line above reports that other programs used the cores, two threads and
-# two processes gain less than they could.)
+# about half of the time. The second step has convolutions, and Python takes less than a tenth. The cell also shows
+# the measured speed-up of two threads, and of two processes, each of which has its own Python. With tiny layers,
+# threads stay far below the best case, because each operation releases the GIL and must then wait to get it back.
+# With convolutions, threads come close to the processes. (If a line above reports that other programs used the cores,
+# two threads and two processes gain less than they could.)
 
 # %%
 other_frameworks.compare_threads(seconds_in_python, threads_speedup)

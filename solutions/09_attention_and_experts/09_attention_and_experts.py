@@ -209,9 +209,9 @@ print(f"zigzag: predicted {predicted} times as fast; measured on the slowest ran
 # By the scores alone, the stretch of the slowest rank takes 1.5 times as long. But each rank also sends, receives and
 # combines partial results, which takes as long in both ways. So the measured factor is usually smaller.
 #
-# The memory of the ways differs as the formulas predict. The time includes waiting: for other ranks, and for a core if
-# there are more ranks than cores. The next cell shows only the computing time, for each of four ranks on two nodes,
-# with a causal mask:
+# The scores take most of the memory, as the formula predicts. The rest is queries, keys, values and results, 2 to 4
+# MiB here. The time includes waiting: for other ranks, and for a core if there are more ranks than cores. The next
+# cell shows only the computing time, for each of four ranks on two nodes, with a causal mask:
 
 # %%
 of_four = attention_and_experts.read(run("attention.py", "four_ranks", f"--tokens {TOKENS}", ranks=4))
@@ -327,8 +327,10 @@ predicted = globals().get("prediction_slowest")  # None if you skipped it
 print("predicted:", predicted)
 
 # %% [markdown]
-# With a capacity, no rank computes much longer than the others, because a full expert drops tokens. So with a capacity,
-# imbalance costs tokens; without a capacity, it costs time. A capacity of 0 would drop all tokens:
+# With a capacity, no rank computes much longer than the others, because a full expert drops tokens. So with a
+# capacity, imbalance costs tokens; without a capacity, it costs time. Therefore the images/s of the two runs say
+# little: they differ by chance. Therefore the images/s of the two runs say little: they differ by chance. A capacity
+# of 0 would drop all tokens:
 
 # %%
 # !cd {FOLDER} && mpiexec -n 2 python pytorch/train_experts.py --epoch 1 --batchsize 1 --patch 8 --capacity-factor 1 -o results/none 2>&1 | tail -1
