@@ -35,7 +35,7 @@ BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT, GRADER_FAULT)
 OF_GLOO = re.compile(r"^\[Gloo\] Rank [0-9]+ is connected to .*\n", re.MULTILINE)
 LONGEST_FILE = 60_000  # characters
 MOST_LINES = 3_000
-OUTSIDE = re.compile(  # names that code needs only to reach outside its gap; see docs/grading.md
+OUTSIDE = re.compile(  # names that code needs only to reach outside its gap; see docs/grading_reference.md
     r"\b(grader|_getframe|f_back|sys\.modules|settrace|builtins|ctypes|importlib|inspect|gc\.get_\w+|os\.write|sched_setaffinity)\b|/proc|__subclasses__"
 )
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")

@@ -335,7 +335,8 @@ class Messages:
 
 
 def _best(*ways):
-    """Return the result of the way to translate a text that leaves the fewest English words; None if there is none."""
+    """Call each function of `ways`, which translate the same text. Return the translation with the fewest English
+    words, or None if all return None."""
     best, least = None, None
     for way in ways:
         if (found := way()) is not None and (best is None or _english(found) < least):

@@ -315,8 +315,8 @@ def _runs(file, tokens):
 
 
 def _token(match, names):
-    """Return a token for comparison: one token replaces all strings, and one all of the student's own names that do not
-    follow a dot."""
+    """Return a token for comparison. All strings become the same token. All of the student's own names become another,
+    except names after a dot."""
     if match["text"]:
         return '"'
     own = match["name"] and match["name"] not in names and match.string[match.start() - 1 : match.start()] != "."

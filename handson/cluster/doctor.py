@@ -546,7 +546,8 @@ def ports(hosts):
 
 
 def _over_all(hosts, code):
-    """Run a program with mpiexec, with one rank on each host. Return the same as `ask`."""
+    """Run a program with mpiexec, with one rank for each line of the job's node file, or for each host without one.
+    Return the number of ranks, and what `ask` returns."""
     file = os.environ.get("PBS_NODEFILE")
     where = ["-hostfile", file] if file else ["-hosts", ",".join(hosts)]
     lines = Path(file).read_text().split() if file else hosts

@@ -82,7 +82,7 @@ def other_images(seen, case, expected):
 
 def at_random(seen, case, expected):
     pairs = [pair for of_rank in seen for name in ("images", "other") for pair in itertools.pairwise(of_rank[name])]
-    if sum(before > after for before, after in pairs) < len(pairs) / 8:  # a shuffled order has half of them
+    if sum(before > after for before, after in pairs) < len(pairs) / 8:  # in a shuffled order, about half descend
         return "`sampler` returns the images nearly in the order of the data set: it should shuffle them"
     if all(of_rank["images"] == of_rank["next"] for of_rank in seen):
         return "the order of the images is the same in each epoch: sampler.set_epoch(epoch) should change it"
