@@ -515,7 +515,7 @@ multi_gpu.rates_and_errors(same_rate | multi_gpu.train(plans, SEEDS))
 
 # %% [markdown]
 # The higher rate compensates for most of the accuracy that the bigger batch lost. Whether the warm-up also helps
-# depends on the rate. Try `RATE = 0.004`, and run the cells from there again. (There is a limit: with rates of 0.004 to
+# depends on the rate. Try `RATE = 0.004`, and run the cells from there again. (There is a limit: with a `RATE` of 0.004 to
 # 0.02, 8 workers misclassify nearly twice as many images as one worker, even with a warm-up.)
 #
 # ## Check

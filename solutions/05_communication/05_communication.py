@@ -286,13 +286,13 @@ model = {
 communication.seconds_against_bytes(measured, model, crossing=predicted)
 
 # %% [markdown]
-# The measurements deviate from the model. (A single point far above its neighbours comes from other programs.)
+# The measurements deviate from the model, for these reasons. (A single point far above its neighbours comes from other programs.)
 #
 # - Short messages of the ring can take longer than predicted, or less time. You computed alpha from `doubling`, whose
 #   first round stays inside a node. So your alpha is the mean of a fast and a slow connection. In the ring, every step
 #   sends a message between the nodes, and all ranks wait for it, which makes it slower. But alpha depends on a single
 #   measurement: if this one was disturbed, both predicted curves begin too high.
-# - At 64 KB, ring and doubling are usually faster than predicted. The limit of a virtual network lets about 22 KB pass
+# - At 64 KB, ring and doubling are usually faster than predicted. The rate limit of a virtual network lets about 22 KB pass
 #   at full speed after each pause, and the ring sends this message in parts of 16 KB.
 # - For long messages, the model is too simple in two ways. In doubling's second round, both ranks of a node share its network card; in the
 #   ring, only one of them sends to the other node, which makes the ring faster. But each of its steps waits for the slowest rank, which
