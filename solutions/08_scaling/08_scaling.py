@@ -266,8 +266,7 @@ print(f"Each worker's MFU is {100 * single.step / sixteen.step:.0f} % of the MFU
 # `python -m handson predict` makes the same prediction with an uncertainty band. It draws from your steps many times
 # and repeats the fit each time. The less your runs determine the result, the wider the band. The cell below assumes 8
 # workers per node, so up to 8 workers send nothing over the network. Their messages still cost the latency that you
-# measured, which the table counts as communication. Their messages still cost the latency that you measured, which
-# the table counts as communication. Your runs of 2 and 4 workers used two nodes, so the figure shows them in grey.
+# measured, which the table counts as communication. Your runs of 2 and 4 workers used two nodes, so the figure shows them in grey.
 
 # %%
 from handson.scaling import model, predict

@@ -329,7 +329,7 @@ print("predicted:", predicted)
 # %% [markdown]
 # With a capacity, no rank computes much longer than the others, because a full expert drops tokens. So with a
 # capacity, imbalance costs tokens; without a capacity, it costs time. Therefore the images/s of the two runs say
-# little: they differ by chance. Therefore the images/s of the two runs say little: they differ by chance. A capacity
+# little: they differ by chance. A capacity
 # of 0 would drop all tokens:
 
 # %%
