@@ -19,7 +19,7 @@ def titles(folder="."):
 
 def show(folder="."):
     """Print the notebooks in `folder`, and how many minutes each of them states."""
-    if found := rows(folder):
+    if found := [(name, title, translated(minutes)) for name, title, minutes in rows(folder)]:
         print(*aligned(found[0], found[1:]), sep="\n")
 
 
@@ -29,7 +29,7 @@ def rows(folder):
     for path in _notebooks(folder):
         text = _text(path)
         minutes = MINUTES.search(text)
-        found.append((path.stem, _title(text), translated(f"{minutes[1]:>3} minutes") if minutes else ""))
+        found.append((path.stem, _title(text), f"{minutes[1]:>3} minutes" if minutes else ""))
     return found
 
 
