@@ -23,6 +23,7 @@ import handson.chainer.updaters  # noqa: F401
 import handson.pytorch.all_reduces  # noqa: F401
 import handson.pytorch.batches  # noqa: F401
 import handson.pytorch.communicator  # noqa: F401
+import handson.pytorch.experts  # noqa: F401
 import handson.pytorch.pytorch_method_runs  # noqa: F401
 import handson.pytorch.model  # noqa: F401
 import handson.pytorch.products  # noqa: F401

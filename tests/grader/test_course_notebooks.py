@@ -69,7 +69,7 @@ def test_a_job_with_gaps_still_to_be_filled_says_so_in_a_sentence(course, tmp_pa
 @pytest.mark.timeout(1000)
 def test_the_notebook_on_communication_runs_what_chainermn_has_in_its_track(course, few):
     cells = (ROOT / "solutions/05_communication/05b_communication.py").read_text().split("# %%")
-    needed = ('TRACK = "', "def run(", "HALF_AND_LATE = ", "if TRACK ==", "\nlow = run(")
+    needed = ('TRACK = "', "def run(", "HALF_AND_LATE = ", "if TRACK ==")
     chosen = "# %%".join(["", *(cell for cell in cells if any(words in cell for words in needed))])
     notebook = execute(
         chosen.replace('TRACK = "pytorch"', 'TRACK = "chainer"').replace(
@@ -77,11 +77,11 @@ def test_the_notebook_on_communication_runs_what_chainermn_has_in_its_track(cour
         ),
         course,
     )
-    assert len([result for result in outputs(notebook, "execute_result") if "image/png" in result["data"]]) == 2
+    assert len([result for result in outputs(notebook, "execute_result") if "image/png" in result["data"]]) == 1
     ran = [read(path) for path in (course / "exercises/05_communication/results").glob("*/*/result.json")]
     assert {one.track for one in ran} == {"chainer"}
     assert sorted(one.communicator for one in ran) == sorted(
-        ["plain", "float16", "double-buffering", "float16-double-buffering", "plain", "double-buffering"]
+        ["plain", "float16", "double-buffering", "float16-double-buffering"]
     )
 
 
@@ -116,7 +116,7 @@ def test_the_notebook_on_scaling_predicts_16_workers_and_runs_them(course):
     said = "".join(output.text for output in outputs(notebook, "stream"))
     assert len([result for result in outputs(notebook, "execute_result") if "image/png" in result["data"]]) == 4
     (longest,) = re.findall(r"longest ([\d.]+) ms", said)
-    assert float(longest) < 9000 and re.search(r"16 ranks: [\d.]+ ms per step; you expected 250 ms", said)
+    assert float(longest) < 9000 and re.search(r"16 ranks: [\d.]+ ms per step; predicted: 250", said)
     assert re.search(r"\d+ nodes with (25|100)gbit: [\d,]+ images/s", said)
     ran = [read(path) for path in (course / "exercises/08_scaling/results").glob("rehearsal_*/result.json")]
     assert sorted((one.workers, one.nodes) for one in ran) == [(2, 2), (4, 2), (16, 2)]
@@ -150,7 +150,7 @@ def test_the_notebooks_on_model_parallelism_run_to_their_end(course, few):
     printed = "".join(output.text for output in outputs(notebook, "stream"))
     assert "virtual GPU 0 is out of memory" in printed and "all-reduces in backward" in printed
     results = course / "exercises/06_model_parallel/results"
-    for name, ranks, count in (("saving", 1, 4), ("sharded_2", 2, 3), ("two_stages", 2, 5), ("chainer", 2, 2)):
+    for name, ranks, count in (("saving", 1, 5), ("sharded_2", 2, 3), ("two_stages", 2, 5), ("chainer", 2, 2)):
         runs = [read(path) for path in results.glob(f"{name}/*/result.json")]
         losses = [run.log[-1]["main/loss"] for run in runs]
         assert [run.workers for run in runs] == [ranks] * count and losses == pytest.approx(

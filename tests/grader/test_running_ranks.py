@@ -135,7 +135,7 @@ def test_a_crash_is_told_by_its_signal(run, name, arguments, says):
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("quit", "SystemExit: 3"), ("interrupt", "KeyboardInterrupt"), ("foreign", "object cannot be sent")],
+    [("quit", "SystemExit: 3"), ("interrupt", "KeyboardInterrupt"), ("foreign", "object can't be sent")],
 )
 def test_exceptions_of_any_kind_are_errors_in_the_code(run, name, says):
     (rank,) = run(name)
