@@ -11,6 +11,7 @@ from pathlib import Path
 
 from book import drawings, sources
 from grader.exercises import ROOT, given_out
+from grader.gaps import TO_DO
 
 PAGE = ROOT / "docs/lecturing.md"
 FOLDERS = ("exercises/", "handson/")  # with the functions to which the page links
@@ -19,7 +20,7 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 FIGURE = re.compile(
     r"!\[(?P<alt>[^\]]*)\]\((?P<path>\S+)\)|```\{figure\} (?P<file>\S+)\n(?:.*\n)*?:alt: (?P<words>.*)\n"
 )
-GAP = re.compile(r"^( *)# PUT YOUR CODE.*\n(?: *# .*\n)*", re.MULTILINE)  # the hint of a gap
+GAP = re.compile(rf"^( *)# {TO_DO}.*\n(?: *# .*\n)*", re.MULTILINE)  # the hint of a gap
 TALL, PROSE_WIDTH = 18, 78  # lines of a function on a slide, and characters of a line of its comments
 
 
@@ -97,7 +98,7 @@ def function(path, name):
     code = shorter(textwrap.dedent(found[0]))
     lines = code.split("\n")
     if len(lines) > TALL:  # the part around its first gap
-        begin = max(1, next((place for place, line in enumerate(lines) if "PUT YOUR CODE" in line), 0) - TALL // 2)
+        begin = max(1, next((place for place, line in enumerate(lines) if TO_DO in line), 0) - TALL // 2)
         lines = [lines[0], *["    ..."] * (begin > 1), *lines[begin : begin + TALL - 2]]
     return "\n".join(lines)
 

@@ -23,6 +23,7 @@ from PIL import Image
 from book import execute, sources
 from book.lecturing import FIGURE, FOLDERS, GAP, LINK, TALL, chapter, function, of_unit, shorter, without_stars
 from book.lecturing import PAGE as LECTURING
+from grader.gaps import TO_DO
 
 PAGE = (Path(__file__).parent / "slides.html").read_text()
 SENTENCE = re.compile(r"(?<=[.?!)])\s+(?=[A-Z(`*])|(?<=[。？！])(?!$)")
@@ -38,7 +39,7 @@ INSTRUCTION = re.compile(
 )
 FORMULA = re.compile(r"\$\$(.+?)\$\$", re.DOTALL)
 # Cells that print a log
-RUNS = re.compile(r"\b(?:follow|submit|run|check|rehearse|of_job|of_script|watch)\(|PUT YOUR CODE")
+RUNS = re.compile(r"\b(?:follow|submit|run|check|rehearse|of_job|of_script|watch)\(|" + TO_DO)
 CURVES = re.compile(r"^runs\.show\(", re.MULTILINE)  # loss and accuracy of a run: no result of a lecture
 NOISE = re.compile(r"^(?:Other programs|\(?The times|Warning|job |\.\./).*\n", re.MULTILINE)
 POINTS, LONGEST = 4, 190  # points of a slide, and characters of a point
@@ -233,7 +234,7 @@ def _add_cell(made, cell):
     if not made:
         return
     code, text = cell.source, "".join(one.text for one in cell.outputs if one.output_type == "stream")
-    if code.startswith("def ") and "PUT YOUR CODE" in code:
+    if code.startswith("def ") and TO_DO in code:
         _add_code(made, shorter(code))
     elif code.startswith("%%px"):
         _add_code(made, code.removeprefix("%%px\n"))

@@ -176,8 +176,8 @@ def inside(text, path, known):
 
 def with_outputs(name, solutions=False, note=None):
     """Return a notebook as students get it, or with its solutions, and with the outputs of its run. A cell whose code
-    is not that of the run has no output. note: translates what a note
-    below the title says about the run, or None for no note."""
+    is not that of the run has no output. note: translates what a note below the title says about the
+    run, or None for no note."""
     filled, run = execute.filled(name), execute.run_of(name)
     text = given_out(f"notebooks/{name}.ipynb").text
     shown = filled if solutions else nbformat.reads(notebook(text), as_version=4)

@@ -132,6 +132,7 @@ class Messages:
             if found := PLACEHOLDER.search(english):
                 self.by_prefix.setdefault(english[: min(found.start(), PREFIX)], []).append(english)
         self.wide = any(map(_ends_wide, entries.values()))
+        self.columns = [one for one in self.exact if "  " in one and PLACEHOLDER.search(one)]
         self.lengths = sorted({len(prefix) for prefix in self.by_prefix})
 
     def translate(self, text):
@@ -163,8 +164,7 @@ class Messages:
 
     def _has_columns(self, text):
         """Whether a text with columns is an entry as a whole, rather than each of its columns."""
-        forms = [one for one in self.exact if "  " in one and PLACEHOLDER.search(one)]
-        return text in self.exact or any(any(self._template(one).values(text)) for one in forms)
+        return text in self.exact or any(any(self._template(one).values(text)) for one in self.columns)
 
     def _sentences(self, parts, deepest):
         """Translate sentences, as many at once as an entry contains."""

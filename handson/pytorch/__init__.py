@@ -15,4 +15,5 @@ logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
 recorders.begin("pytorch")
 if started_by():
     # A thread that frees a tensor while Python ends aborts the process: "terminate called without an active exception".
+    # A rank that has trained and left its process group ends before this: see rank_watcher.end_in_time.
     atexit.register(time.sleep, LAST_MESSAGES)
