@@ -12,8 +12,7 @@ from sphinx.util import logging
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from book import layout, links, offline, sources  # noqa: E402
-from handson.language import marked  # noqa: E402
+from book import layout, links, offline  # noqa: E402
 
 project = "Hands-on distributed deep learning"
 extensions = ["myst_nb", "sphinx_copybutton"]
@@ -42,12 +41,10 @@ myst_heading_anchors = 4
 myst_links_external_new_tab = False
 suppress_warnings = ["mystnb.unknown_mime_type"]
 copybutton_prompt_text = ""
-OF_THEME = marked(("Next", "Previous", "Home", "On this page", "Back to top"))  # Sphinx has no translation of these
 
 
 def setup(app):
     app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
-    app.connect("builder-inited", _speak)
     app.connect("builder-inited", _begin)
     app.connect("html-page-context", _moving)
     app.connect("build-finished", _look)
@@ -55,12 +52,12 @@ def setup(app):
         app.add_transform(transform)
 
 
-def _speak(app):
-    """Give the words of the theme in the book's language."""
+def _speak(app, translated):
+    """Give the words of the theme in the book's language. translated: word -> its translation."""
     language = app.config.language
-    words, phrase = Catalog(locale=language), sources.translations(language)["phrase"]
-    for word in OF_THEME:
-        words.add(word, phrase(word))
+    words = Catalog(locale=language)
+    for word, other in translated.items():
+        words.add(word, other)
     folder = Path(app.doctreedir) / "theme" / language / "LC_MESSAGES"
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "sphinx.mo", "wb") as file:
@@ -82,6 +79,7 @@ def _begin(app):
     facts = json.loads((Path(app.srcdir) / "book.json").read_text())
     links.terms, links.marked = set(facts["terms"]), set(facts["marked"])
     layout.words = facts["folded"]
+    _speak(app, facts["theme"])
     app.config.html_title = facts["title"]
     app.config.html_static_path.append(str(Path(app.srcdir) / "static"))
     if (Path(app.srcdir) / "static/letters.css").exists():

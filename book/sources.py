@@ -25,7 +25,7 @@ from book import drawings, execute, moving, reference, vocabulary
 from grader.exercises import ROOT, given_out
 from grader.instructors.release import notebook
 from handson.labels import font_of
-from handson.language import ENGLISH, available, chosen
+from handson.language import ENGLISH, available, chosen, marked
 
 TITLE = "Hands-on distributed deep learning"
 PAGES = ROOT / "book/pages"
@@ -50,6 +50,7 @@ DISTURBED = (
     "While the notebook ran, other programs took up to {percent} % of the cores, so some of its times are unreliable."
 )
 FOLDED = "{lines} more lines of output"
+OF_THEME = marked(("Next", "Previous", "Home", "On this page", "Back to top"))  # Sphinx has no translation of these
 
 # A browser takes each letter from the first font of the list that has it, and loads a file only if it must. Behind a
 # font of the system that lacks a letter, Chromium can show a box for it.
@@ -103,7 +104,7 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
         _write(folder / path, vocabulary.glossary(text) if path == "docs/glossary.md" else text)
     index = folder / "index.md"
     index.write_text(index.read_text().replace("[VERSION]", version()))
-    facts = {"title": phrase(TITLE), "folded": phrase(FOLDED)}
+    facts = {"title": phrase(TITLE), "folded": phrase(FOLDED), "theme": {word: phrase(word) for word in OF_THEME}}
     facts |= {"terms": vocabulary.terms((folder / "docs/glossary.md").read_text())}
     facts |= {"marked": vocabulary.ambiguous(texts["docs/glossary.md"], page(texts["docs/glossary.md"]))}
     _write(folder / "book.json", json.dumps(facts, ensure_ascii=False))
