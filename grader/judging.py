@@ -197,8 +197,10 @@ def _power(source):
 
 def _of_another_shape(found, right):
     """Return a sentence on the shape of a student's array. right: None for a dimension of any length."""
-    wanted = f"{len(right)} dimensions" if None in right else f"the shape {tuple(right)}"
-    return f"the result of your code has the shape {tuple(found)}, but it should have {wanted}"
+    wanted = str(tuple(right)).replace("None", "*")
+    if "*" in wanted:
+        return f"the shape of your code's result is {tuple(found)}, but it should be {wanted} (* is any length)"
+    return f"the shape of your code's result is {tuple(found)}, but it should be {wanted}"
 
 
 def _concerns(check, criterion, case):

@@ -116,9 +116,12 @@ def test_a_result_of_another_shape_is_a_failed_criterion_and_no_fault_of_the_gra
     right = {"found": numpy.zeros(2), "steps": [numpy.zeros(7)]}
     one = Criterion("one", "one", 1, nothing_wrong, "")
     assert applied([right, right], one, **form) == ([(PASSED, "")], "")
-    for wrong, shape in ({"found": numpy.zeros(4)}, "(4,)"), ({"steps": [numpy.zeros((2, 3))]}, "(2, 3)"):
+    for wrong, shapes in (
+        ({"found": numpy.zeros(4)}, "(4,), but it should be (2,)"),
+        ({"steps": [numpy.zeros((2, 3))]}, "(2, 3), but it should be (*,)"),
+    ):
         [(status, message)], odd = applied([right, right | wrong], one, **form)
-        assert (status, odd) == (FAILED, "") and shape in message
+        assert (status, odd) == (FAILED, "") and shapes in message
     # a list that is too short has no shape: a grader's mistake can cause it
     assert applied([right, {"found": numpy.zeros(4), "steps": numpy.zeros(7)}], one, **form)[1]
 
