@@ -101,7 +101,7 @@ def test_the_readme_gives_the_minutes_of_each_notebook_and_the_hours_of_all():
         for source in ROOT.glob("solutions/*/[01][0-9]*.py")
     }
     readme = (ROOT / "README.md").read_text()
-    assert re.findall(r"^\| `(\d\db?_\w+)` \|.*\| (\d+) \|$", readme, re.MULTILINE) == [
+    assert re.findall(r"^\| \[`(\d\db?_\w+)`\]\(.*\| (\d+) \|$", readme, re.MULTILINE) == [
         (name, str(minutes)) for name, minutes in sorted(right.items())
     ]
     assert f"about {round(sum(right.values()) / 60)} hours" in readme
