@@ -159,8 +159,10 @@ fast = run("train_hooks.py", "fast", f"{options} plain", "none")
 communication.throughputs(slow | {"plain, no limit": fast["plain"]})
 
 # %% [markdown]
-# Double buffering gains little or nothing here: at best, it hides the 20 to 40 ms of computing behind the 109 ms of
-# sending. It gains most if both take the same time.
+# Double buffering gains little or nothing here. It could hide the 20 to 40 ms of computing behind the 109 ms of
+# sending. But before each forward, `DistributedDataParallel` broadcasts the running statistics of batch normalisation,
+# and this broadcast waits for the all-reduce of the last step: it takes about 110 ms, but less than 1 ms in plain
+# training on idle cores. Without such a wait, double buffering gains most if computing and sending take the same time.
 #
 # In the first two steps, every method sends float32 gradients (a *warm start*), so a whole run sends more than your formula says. How well
 # does the network learn? A sign is a poor substitute for a gradient. Compare with and without error feedback:
