@@ -23,6 +23,7 @@ from pathlib import Path
 from handson.cluster import launcher, nodes, site, virtual_nodes
 from handson.language import marked, speak, translated
 from handson.pbs import command
+from handson.profiling import usage
 from handson.words import aligned
 
 LIMIT = 60  # seconds for a command of a step on this machine, even a busy one
@@ -107,7 +108,7 @@ def summary(say=speak):
     """Print the machine's resources in a few lines. This takes less than a second, because notebooks call it."""
     cores, gpus, (system, program), why = (
         len(os.sched_getaffinity(0)),
-        _gpus(),
+        usage.count_gpus(),
         command.batch_system(),
         virtual_nodes.why_not(),
     )
@@ -129,13 +130,6 @@ def summary(say=speak):
         found = f"none: the nodes of {name} are real ones"
     for line in aligned(rows[0], [*rows[1:], (translated("virtual nodes"), translated(found))]):
         say(line)
-
-
-def _gpus():
-    """Return the number of GPUs that programs find here, without asking CUDA, which takes seconds."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    devices = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    return devices if chosen is None else min(devices, len(list(filter(None, chosen.split(",")))))
 
 
 def ask(*words, limit=LIMIT, env=None):

@@ -140,6 +140,6 @@ def test_a_class_is_graded_on_a_machine_with_gpus(tmp_path):
 
 def test_the_self_check_judges_on_a_machine_with_gpus(tmp_path):
     shutil.copytree(ROOT / "solutions/01_single_gpu", tmp_path / "exercises/01_single_gpu")
-    judged = check("single_gpu", "pytorch", tmp_path).verdicts
+    judged = check("single_gpu", track="pytorch", folder=tmp_path).verdicts
     of_files = [one for one in judged if one.status != "not found"]  # there is no notebook
     assert {one.status for one in of_files} == {"passed"} and len(of_files) > 5
