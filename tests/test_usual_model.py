@@ -12,8 +12,10 @@ from handson.training.options import training_parser, usual_model
     [
         ([], 1, "pytorch", "convnet"),
         ([141e9], 1, "pytorch", "resnet50"),
-        ([141e9, 8e9], 1, "pytorch", "resnet18"),
-        ([4e9], 1, "pytorch", "convnet"),
+        ([25.8e9], 1, "pytorch", "resnet18"),
+        ([25.8e9, 25.8e9], 1, "pytorch", "resnet50"),
+        ([141e9, 141e9, 141e9, 8e9], 1, "pytorch", "resnet18"),
+        ([8e9], 1, "pytorch", "convnet"),
         ([24e9], 4, "pytorch", "resnet18"),
         ([141e9], 1, "chainer", "convnet"),
     ],

@@ -2,6 +2,7 @@
 2."""
 
 import argparse
+import math
 import multiprocessing
 import os
 import re
@@ -132,16 +133,22 @@ def memory(text):
 
 # GB of a GPU's memory -> the network that keeps it busy, with batches of 32 float32 images of 256 pixels: on an H200,
 # convnet needs 31 % of the time, resnet18 (4 GB) 89 %, resnet50 (9 GB) 94 %
-KEEPS_AT_WORK = {12: "resnet50", 6: "resnet18"}
+KEEPS_AT_WORK = {12: "resnet50", 5: "resnet18"}
+WORKERS = 4  # of the job of 03_multi_node
 
 
 def usual_model(track="pytorch"):
     """Return the default of --model on this machine: on GPUs, a network that keeps them busy; on a core, one that
-    trains in seconds."""
+    trains in seconds.
+
+    Runs with one to WORKERS workers are compared, so they train the same network: it fits into a worker's part of the
+    memory even if WORKERS workers share the GPUs.
+    """
     usual = identity.MODELS[track][0]
     if track != "pytorch" or not (memory := usage.memory_of_gpus()):
         return usual
-    gigabytes = min(memory) / chosen_device.parts / 1e9
+    sharing = math.ceil(WORKERS / (len(memory) * chosen_device.parts))
+    gigabytes = min(memory) / chosen_device.parts / sharing / 1e9
     return next((model for least, model in KEEPS_AT_WORK.items() if gigabytes >= least), usual)
 
 
