@@ -53,10 +53,15 @@ def use(gpu):
     thread.
 
     From now on, the steps of its optimizers count as progress. With --gpu-memory, its tensors are counted. Raises
-    TrackError if the GPU has less memory.
+    TrackError if the GPU does not exist or has less memory.
     """
     _note_steps()
     if torch.cuda.is_available():
+        if gpu >= count():
+            raise TrackError(
+                f"there is no GPU {gpu}, as this machine has {count()}: HANDSON_DEVICE=cpu before the command lets"
+                " ranks use cores"
+            )
         device = torch.device("cuda", _real(gpu))
         torch.cuda.set_device(device)
     else:

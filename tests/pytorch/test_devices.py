@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from handson import chosen_device
+from handson.errors import TrackError
 from handson.pytorch import devices
 from handson.training import gpu_memory, step_times
 
@@ -80,6 +81,12 @@ def test_a_missing_gpu_is_named_with_those_that_there_are(gpus):
     gpus(2)
     assert "GPUs 0 to 1" in devices.problem([0, 2])
     assert devices.problem([0, 1]) is None
+
+
+def test_a_rank_for_which_there_is_no_gpu_ends_with_a_sentence(gpus):
+    gpus(1)
+    with pytest.raises(TrackError, match="there is no GPU 1"):
+        devices.use(1)
 
 
 def test_a_step_on_a_gpu_ends_when_the_gpu_has_done_it(monkeypatch):
