@@ -150,7 +150,7 @@ def begin(device, gpu):
             torch.cuda.set_per_process_memory_fraction(1 / workers, device)
         return
     if device.type == "cuda":
-        _counter = Counter(_limit_gpu(device, gpu, limit), "cuda", f"GPU {gpu}", enforce=False)
+        _counter = Counter(_limit_gpu(device, gpu, limit), "cuda", f"GPU {gpu}")
     else:
         if limit < math.inf:  # one operation could otherwise fill the machine before it is counted
             linux.limit_growth(2 * limit + HEADROOM)
@@ -184,7 +184,11 @@ def save(counter):
 
 
 def _limit_gpu(device, gpu, limit):
-    """Make CUDA refuse memory beyond the limit, in bytes; return the memory that the GPU has for this process."""
+    """Make CUDA refuse memory beyond this process's share of the GPU; return its limit in bytes.
+
+    The counter refuses tensors beyond a lower limit. CUDA could not: it takes memory in blocks of 2 to 20 MiB, and some
+    operations take up to 32 MiB of working memory.
+    """
     whole, workers = torch.cuda.get_device_properties(device).total_memory, gpu_memory.workers_on(gpu)
     share = whole / workers
     if math.inf > limit > share:
@@ -192,5 +196,5 @@ def _limit_gpu(device, gpu, limit):
         raise TrackError(
             f"--gpu-memory: GPU {gpu} has {words(share)}{shared}, less than {words(limit)}: give a smaller size"
         )
-    torch.cuda.set_per_process_memory_fraction(min(share, limit) / whole, device)
+    torch.cuda.set_per_process_memory_fraction(1 / workers, device)
     return min(limit, share)
