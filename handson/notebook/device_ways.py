@@ -4,6 +4,7 @@ ways to copy a batch to a GPU.
 Notebooks 01_single_gpu and 04_profiling call it. As in `measure`, a separate process measures.
 """
 
+import contextlib
 import itertools
 from dataclasses import dataclass
 
@@ -59,7 +60,8 @@ def on_a_gpu(large):
 
 
 def ways(size=256):
-    """Return name -> Way: measurements of several ways to run a step on this machine's GPU, or on one core."""
+    """Return name -> Way: measurements of several ways to run a step on this machine's GPU, or on one core. Ways that
+    do not fit the GPU's memory are left out."""
     return measure.on_gpus(_ways, size)[0]
 
 
@@ -71,7 +73,8 @@ def _ways(device, rank, workers, size):
         wanted = on_a_gpu("resnet18" if large == "convnet" else large)
     found = {}
     for number, (name, options) in enumerate(wanted.items()):
-        found[name] = _way(device, size, **options)
+        with contextlib.suppress(torch.OutOfMemoryError):
+            found[name] = _way(device, size, **options)
         measure.done((number + 1) / len(wanted))
     return found
 
