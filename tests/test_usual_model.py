@@ -1,9 +1,11 @@
 """Which network a script trains where nobody says: one that keeps the device at work."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from handson import chosen_device
-from handson.pbs import command
+from handson.cluster import site
 from handson.profiling import usage
 from handson.training.options import training_parser, usual_model
 
@@ -24,7 +26,7 @@ from handson.training.options import training_parser, usual_model
 )
 def test_the_network_fits_the_part_of_the_device_that_a_worker_has(memory, parts, system, track, model, monkeypatch):
     monkeypatch.setattr(usage, "memory_of_gpus", lambda: memory)
-    monkeypatch.setattr(command, "batch_system", lambda: (system, None))
+    monkeypatch.setattr(site, "load", lambda: SimpleNamespace(batch=system))
     monkeypatch.setattr(chosen_device, "parts", parts)
     assert usual_model(track) == model
     parser = training_parser(f"solutions/01_single_gpu/{track}/train_cifar_single_gpu.py", [0])

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 from handson import chosen_device, sizes
+from handson.cluster import site
 from handson.cluster.nodes import current_node
 from handson.errors import OneSentence
 from handson.language import speak
-from handson.pbs import command
 from handson.profiling import usage
 from handson.training import gpu_memory, identity, progress, rank_watcher, uncaught
 from handson.training.launch import forget, launcher_rank, no_restart, prepare, started_by, under_mpiexec
@@ -144,9 +144,17 @@ def usual_model(track="pytorch"):
     if track != "pytorch" or not (memory := usage.memory_of_gpus()):
         return usual
     places = len(memory) * chosen_device.parts
-    workers = -(-SHARING // places) if command.batch_system()[0] == "embedded" else 1  # of each place
+    workers = 1 if _has_batch_system() else -(-SHARING // places)  # of each place
     gigabytes = min(memory) / chosen_device.parts / workers / 1e9
     return next((model for least, model in KEEPS_AT_WORK.items() if gigabytes >= least), usual)
+
+
+def _has_batch_system():
+    """Return whether a batch system gives each worker its own GPU; otherwise this machine is the whole cluster."""
+    try:
+        return site.load().batch != "embedded"
+    except site.SiteError:
+        return False
 
 
 def training_parser(program, gpus, add_options=None):
