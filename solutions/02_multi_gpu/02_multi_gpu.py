@@ -299,6 +299,8 @@ check("multi_gpu", "speed_up", "efficiency")
 # The next cell runs 20 steps with one worker and 20 steps with two workers, and records when each part of a step begins
 # and ends. The figure shows what both ranks did in four of these steps.
 #
+# (If your OPTIONS choose a network, give it to both calls of `steps`, too, such as `model="convnet"`.)
+#
 # No rank can leave the all-reduce before the other rank has entered it. Look for the rank that enters it first. What
 # does this rank do?
 
