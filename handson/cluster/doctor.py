@@ -23,7 +23,6 @@ from pathlib import Path
 from handson.cluster import launcher, nodes, site, virtual_nodes
 from handson.language import marked, speak, translated
 from handson.pbs import command
-from handson.profiling import usage
 from handson.words import aligned
 
 LIMIT = 60  # seconds for a command of a step on this machine, even a busy one
@@ -108,7 +107,7 @@ def summary(say=speak):
     """Print the machine's resources in a few lines. This takes less than a second, because notebooks call it."""
     cores, gpus, (system, program), why = (
         len(os.sched_getaffinity(0)),
-        usage.count_gpus(),
+        _gpus(),
         command.batch_system(),
         virtual_nodes.why_not(),
     )
@@ -130,6 +129,19 @@ def summary(say=speak):
         found = f"none: the nodes of {name} are real ones"
     for line in aligned(rows[0], [*rows[1:], (translated("virtual nodes"), translated(found))]):
         say(line)
+
+
+def _gpus():
+    """Return the number of GPUs that programs find here, without asking CUDA, which takes seconds."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        found = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError:
+        return 0
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return found if chosen is None else min(found, len(list(filter(None, chosen.split(",")))))
 
 
 def ask(*words, limit=LIMIT, env=None):

@@ -60,7 +60,8 @@ def on_a_gpu(large):
 
 
 def ways(size=256):
-    """Return name -> Way: measurements of several ways to run a step on this machine's GPU, or on one core."""
+    """Return name -> Way: measurements of several ways to run a step on this machine's GPU, or on one core. Ways that
+    do not fit the GPU's memory are left out."""
     return measure.on_gpus(_ways, size)[0]
 
 

@@ -19,7 +19,7 @@ from typing import Annotated, NotRequired, TypedDict
 from msgspec import Meta
 
 from handson import chosen_device, linux
-from handson.cluster.nodes import current_node
+from handson.cluster.nodes import current_node, gpu_of_machine
 from handson.language import speak
 from handson.profiling import recording
 from handson.training import gpu_memory, virtual_gpus
@@ -215,7 +215,11 @@ def _gpus(gpus=None):
     import pynvml
 
     try:
-        return Gpus(gpus and sorted({gpu // chosen_device.parts for gpu in gpus}))
+        found = Gpus()
+        if not gpus or not found.handles:
+            return found
+        parts = chosen_device.parts
+        return Gpus(sorted({gpu_of_machine(gpu, len(found.handles) * parts) // parts for gpu in gpus}))
     except pynvml.NVMLError:
         return None
 
