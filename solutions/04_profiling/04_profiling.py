@@ -332,7 +332,7 @@ check("profiling", "bottleneck", "prediction_faster", "slow_loading.py")
 # On a GPU, the data has one more way to go: from the host's memory to the GPU's memory. A GPU can itself fetch data
 # from *pinned* memory, which the operating system may not move. All other data must first be copied to pinned memory.
 # `DataLoader(pin_memory=True)` creates batches in pinned memory. Then `images.to(device, non_blocking=True)` returns
-# before the copy has ended. The next cell measures steps with batches of full-size images. Which way will be as fast as
+# before the copy has ended. The next cell measures steps with batches of full-size images. Which way will come closest to
 # no copy at all?
 
 # %%
@@ -345,7 +345,9 @@ if not copies:
     print("There is no GPU here, so nothing is copied.")
 
 # %% [markdown]
-# If the GPU has enough to do, `non_blocking` hides the copy behind the kernels of the step before.
+# Without `non_blocking`, Python waits for each copy, and the GPU then waits for Python to launch the next kernels. With
+# it, Python launches them during the copy. The copy itself still takes its time: it is in the same queue (*stream*) as
+# the kernels, and runs between those of two steps. To run during the kernels, it needs a stream of its own.
 #
 # ### 2. A faster GPU
 #
