@@ -332,8 +332,8 @@ check("profiling", "bottleneck", "prediction_faster", "slow_loading.py")
 # On a GPU, the data has one more way to go: from the host's memory to the GPU's memory. A GPU can itself fetch data
 # from *pinned* memory, which the operating system may not move. All other data must first be copied to pinned memory.
 # `DataLoader(pin_memory=True)` creates batches in pinned memory. Then `images.to(device, non_blocking=True)` returns
-# before the copy has ended. The next cell measures steps with batches of full-size images. Which way will come closest to
-# no copy at all?
+# before the copy has ended. The next cell measures steps with batches of full-size images. Which way will come
+# closest to no copy at all?
 
 # %%
 from handson.notebook import device_ways
