@@ -51,6 +51,8 @@ test: environment
 test-all: environment frameworks checkov
 	@$(IN_VENV) python -m pytest -n auto $(ARGS)
 	@$(IN_VENV) python -m pytest -n 2 --frameworks $(OF_FRAMEWORKS) $(ARGS)
+	@$(MAKE) test-gpu SIMULATED=1
+	@$(MAKE) test-gpu SIMULATED=2
 	@$(MAKE) test-torches
 
 # takes 20 minutes, and downloads several GB at the first time
@@ -58,9 +60,16 @@ test-torches: environment
 	@bash tests/other_torch.sh oldest
 	@bash tests/other_torch.sh newest
 
-# For a machine with GPUs, in five minutes: docs/gpus.md
+# For a machine with GPUs, in five minutes: docs/gpus.md. SIMULATED=2: with two simulated GPUs, elsewhere
+ON_GPUS := python -m pytest -m gpu -rs tests/gpu
+SIMULATION = SIMULATED_GPUS=$(SIMULATED) PYTHONPATH="$(CURDIR)/tests/simulated_gpus"
 test-gpu: environment
-	@$(IN_VENV) python -m pytest -m gpu -n 4 -rs tests/gpu $(ARGS)
+ifdef SIMULATED
+	@$(IN_VENV) python tests/simulated_gpus/build.py
+	@$(IN_VENV) $(SIMULATION) $(ON_GPUS) -n auto $(ARGS)
+else
+	@$(IN_VENV) $(ON_GPUS) -n 4 $(ARGS)
+endif
 
 # Only these files have such tests; collecting all others would take half a minute.
 OF_FRAMEWORKS := tests/frameworks tests/grader/test_known_answers.py tests/grader/test_conceded.py

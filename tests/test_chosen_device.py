@@ -7,7 +7,9 @@ import pytest
 from made_results import result
 
 from handson import chosen_device
+from handson.cluster import follow
 from handson.compare import remarks, table, text
+from handson.pbs import command
 from handson.training.banner import without_effect
 
 
@@ -63,3 +65,11 @@ def test_workers_that_share_a_gpu_are_named_in_the_table_and_before_the_run():
     assert any("share a GPU" in line for line in remarks([result(device=SHARED)]))
     args = SimpleNamespace(workers=2, gpu=[0, 0], devices=SHARED, track="pytorch")
     assert any("HANDSON_DEVICE=gpu/2" in line for line in without_effect(args))
+    args = SimpleNamespace(workers=4, gpu=[0, 1, 0, 1], devices="2 GPUs (X) shared by 4 workers", track="pytorch")
+    assert any("HANDSON_DEVICE=gpu/2" in line for line in without_effect(args))
+
+
+def test_jobs_of_a_notebook_get_its_device(monkeypatch):
+    monkeypatch.setattr(command, "batch_system", lambda: ("embedded", None))
+    monkeypatch.setenv("HANDSON_DEVICE", "cpu")
+    assert "HANDSON_DEVICE" in follow.sending({"TRACK": "pytorch"})[1].split(",")

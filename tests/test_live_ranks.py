@@ -41,6 +41,7 @@ def home(tmp_path_factory):
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
         patch.setenv("HANDSON_PBS_HOME", str(folder / "pbs"))
         patch.setenv("PATH", follow.environment()["PATH"])
+        patch.setenv("HANDSON_DEVICE", "cpu")
         yield folder
 
 
@@ -72,6 +73,13 @@ def test_ranks_share_a_group_and_equal_lines_are_printed_once(cell, ranks):
     assert out == "ranks 0 and 2: 0 6.0\nranks 1 and 3: 1 6.0"
     assert ranks.pull("rank") == [0, 1, 2, 3]
     assert cell("print(rank)", "--targets 0,2")[0] == "rank 0: 0\nrank 2: 2"
+
+
+def test_ranks_have_the_device_that_the_notebook_has_chosen(cell):
+    assert cell("import os\nprint(os.environ['HANDSON_DEVICE'], device, repr(os.environ['CUDA_VISIBLE_DEVICES']))") == (
+        "ranks 0 to 3: cpu cpu ''",
+        "",
+    )
 
 
 @pytest.mark.thorough

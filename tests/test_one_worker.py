@@ -5,13 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from made_results import result
 
 from grader.exercises import solved
-from handson.notebook import profiled_runs, runs
+from handson.notebook import profiled_runs, runs, scaling
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = "exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py"
-TWO = SimpleNamespace(workers=2, track="pytorch")
+TWO = SimpleNamespace(workers=2, track="pytorch", device="2 GPUs")
 
 
 @pytest.fixture
@@ -54,3 +55,16 @@ def test_a_single_gpu_script_without_gaps_is_taken(made, exercises):
     (exercises.parent / FILE).write_text(solved(FILE))
     assert runs.of_one_worker(TWO, exercises, "--epoch 2").unit == "single_gpu"
     assert made[0] == ("01_single_gpu", "run_single_gpu_training.sh", {"TRACK": "pytorch", "OPTIONS": "--epoch 2"})
+
+
+def test_workers_on_virtual_gpus_are_compared_with_one_on_a_virtual_gpu(made, exercises):
+    runs.of_one_worker(SimpleNamespace(workers=2, track="chainer", device="2 virtual GPUs"), exercises)
+    assert made[0][2]["HANDSON_DEVICE"] == "cpu"
+
+
+def test_the_slow_network_of_08_scaling_gets_no_gradients_of_a_large_network(monkeypatch, tmp_path):
+    known = {"steps": [0.1], "parameters": 70_000}
+    small, large = (result("single_gpu", 1, model=model, **known) for model in ("convnet", "resnet50"))
+    small.folder, large.folder = "small", "large"
+    monkeypatch.setattr(runs, "find", lambda exercises, **conditions: [small, large])
+    assert scaling.one_worker("exercises", tmp_path / "one") == "small"

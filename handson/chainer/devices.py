@@ -7,6 +7,7 @@ from handson.chainer.threads import set_blas_threads
 import chainer
 
 from handson import chosen_device
+from handson.cluster.nodes import gpu_of_machine
 from handson.errors import TrackError
 from handson.profiling import usage
 from handson.training import options, virtual_gpus
@@ -39,7 +40,7 @@ def use(gpu):
     """Make this process train on GPU `gpu`, and return Chainer's device. A virtual GPU pins it to one core, with one
     thread."""
     if has_gpus():
-        device = chainer.get_device(f"@cupy:{gpu}")
+        device = chainer.get_device(f"@cupy:{place(gpu)}")
         device.use()
         return device
     set_blas_threads(1)
@@ -53,7 +54,7 @@ def place(gpu):
     if gpu >= count():
         kind = "GPU" if has_gpus() else "virtual GPU"
         raise TrackError(f"-g: there is no {kind} {gpu}; this machine has {kind}s 0 to {count() - 1}")
-    return gpu if has_gpus() else virtual_gpus.core_of(gpu)
+    return gpu_of_machine(gpu, count()) if has_gpus() else virtual_gpus.core_of(gpu)
 
 
 def describe(gpus, places=None):

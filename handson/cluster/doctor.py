@@ -133,9 +133,15 @@ def summary(say=speak):
 
 def _gpus():
     """Return the number of GPUs that programs find here, without asking CUDA, which takes seconds."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        found = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError:
+        return 0
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    devices = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    return devices if chosen is None else min(devices, len(list(filter(None, chosen.split(",")))))
+    return found if chosen is None else min(found, len(list(filter(None, chosen.split(",")))))
 
 
 def ask(*words, limit=LIMIT, env=None):

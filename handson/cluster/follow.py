@@ -28,7 +28,8 @@ DELIVERY = 60  # seconds, after a job's end, until its output must be there
 START = 3  # seconds of a job without output, after which possible reasons are printed
 CARE = 2  # seconds after which to check again that the embedded PBS still has a scheduler
 SILENCE = 60  # seconds without an answer about a running job, after which that is printed
-OF_COURSE = ("HANDSON_DATA", "HANDSON_FRAMEWORKS")  # variables with the locations of data and frameworks
+# variables with the locations of data, frameworks and NVIDIA's MPS, and the choice of the device
+OF_COURSE = ("HANDSON_DATA", "HANDSON_FRAMEWORKS", "HANDSON_DEVICE", "CUDA_MPS_PIPE_DIRECTORY")
 # error texts of a batch system whose server cannot be reached
 AWAY = re.compile("connect|contact|time|communicat|has not answered", re.IGNORECASE)
 CORES = re.compile(r"Insufficient amount of resource: physical cores \(R: (\d+) A: (\d+) T: (\d+)\)")

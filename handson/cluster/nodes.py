@@ -48,6 +48,14 @@ def current_node():
     return os.environ.get("HANDSON_NODE") or os.uname().nodename
 
 
+def gpu_of_machine(gpu, count, node=None):
+    """Return the number of GPU `gpu` of a node (default: this one) among the machine's `count` GPUs. The virtual nodes
+    of a job have different GPUs, as far as there are enough."""
+    nodes, node = job_nodes(), node or current_node()
+    before = list(nodes)[: list(nodes).index(node)] if node in nodes else ()
+    return (sum(len(nodes[name].get("slots", ())) for name in before) + gpu) % count
+
+
 def meeting_address(world):
     """Return the address at which all ranks of an MPI communicator find this rank: 127.0.0.1 if they are on one host,
     which needs no network, otherwise the host's name. All ranks must call it."""

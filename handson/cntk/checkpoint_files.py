@@ -6,6 +6,7 @@ residuals).
 """
 
 import contextlib
+import io
 import os
 import sys
 from pathlib import Path
@@ -32,7 +33,7 @@ def save(path, shared, own, comm):
     shared: the state that is equal on all ranks; own: the state of this rank; both are dictionaries of tensors and
     numbers. comm: a communicator with `rank`, `gather` and `barrier`.
     """
-    everybodys = comm.gather(own)
+    everybodys = comm.gather(_on_host(own))
     if comm.rank == 0:
         with written_aside(path) as file:
             torch.save({"shared": shared, "own": everybodys}, file)
@@ -40,6 +41,14 @@ def save(path, shared, own, comm):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(path, before(path))
     comm.barrier()
+
+
+def _on_host(state):
+    """Return a state with its tensors on the host: another rank may not have the GPU of this one."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def load(path, comm):
@@ -89,6 +98,5 @@ def _read(path):
 
 
 def _here(storage, location):
-    """Move tensors that were on a GPU to the GPU of this process. The state of a generator stays on the CPU, where it
-    is needed."""
+    """Move tensors that were on a GPU to the GPU of this process. Others stay on the CPU, where they are needed."""
     return storage if location == "cpu" else storage.cuda()

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from handson import figures
 from handson.figures import picture
+from handson.language import speak
 from handson.notebook import measure
 from handson.pytorch.model import get_model
 from handson.training import data
@@ -59,7 +60,8 @@ def on_a_gpu(large):
 
 
 def ways(size=256):
-    """Return name -> Way: measurements of several ways to run a step on this machine's GPU, or on one core."""
+    """Return name -> Way: measurements of several ways to run a step on this machine's GPU, or on one core. Ways that
+    do not fit the GPU's memory are left out."""
     return measure.on_gpus(_ways, size)[0]
 
 
@@ -71,7 +73,10 @@ def _ways(device, rank, workers, size):
         wanted = on_a_gpu("resnet18" if large == "convnet" else large)
     found = {}
     for number, (name, options) in enumerate(wanted.items()):
-        found[name] = _way(device, size, **options)
+        try:
+            found[name] = _way(device, size, **options)
+        except torch.OutOfMemoryError:
+            speak(f"{name} is left out: it needs more memory than this GPU has")
         measure.done((number + 1) / len(wanted))
     return found
 
@@ -139,7 +144,7 @@ def _kernel_seconds(step, device):
     return sum(event.time_range.elapsed_us() for event in on_gpu) / 1e6 / PROFILED
 
 
-def copies(size=256, batchsize=128):
+def copies(size=256, batchsize=32):
     """Return name -> seconds of a step that also copies a batch to the GPU, for several ways to copy, or {} without a
     GPU."""
     return measure.on_gpus(_copies, size, batchsize)[0] if torch.cuda.is_available() else {}

@@ -23,6 +23,7 @@ from IPython.display import HTML, display
 from IPython.paths import get_ipython_dir
 from traitlets.config import Config
 
+from handson import chosen_device
 from handson.cluster import engine_jobs
 from handson.cluster import site as sites
 from handson.errors import OneSentence
@@ -37,7 +38,10 @@ ANSWER = 1.0  # seconds in which they write them
 FREED = 10  # seconds in which a rank ends its cell after it was freed
 MEETING = 300  # seconds in which ranks import their libraries and form their group, on a busy machine
 PROFILE = "handson-ranks-"
-NUMBERS = """from handson.training.launch import launcher_rank
+ENGINES = """import os
+
+os.environ |= {chosen}  # `import handson` applies it
+from handson.training.launch import launcher_rank
 
 c = get_config()
 c.IPEngine.id = launcher_rank()  # an engine's number is its rank
@@ -150,7 +154,8 @@ def _started(folder, number, nodes):
     config = Config()
     tied = [sys.executable, "-m", "handson.cluster.die_with_parent", str(os.getpid()), str(folder)]
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
-    (folder / "ipengine_config.py").write_text(NUMBERS)
+    chosen = {name: os.environ[name] for name in (chosen_device.VARIABLE,) if name in os.environ}
+    (folder / "ipengine_config.py").write_text(ENGINES.format(chosen=chosen))
     walltime = sites.load().walltime or WALLTIME
     return engine_jobs.start(
         engines=number, nodes=nodes, walltime=walltime, say=_say_why_they_wait, config=config, folder=folder

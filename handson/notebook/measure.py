@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 
 from handson.errors import OneSentence
 from handson.ipython import progress_bar
+from handson.language import speak
 from handson.profiling import usage
 from handson.pytorch import devices, flops
 from handson.pytorch.batches import EpochBatches
@@ -82,8 +83,11 @@ def steps(workers=1, batchsize=32, size=256, count=20, model=None):
 
 def batch_sizes(sizes=(1, 2, 4, 8, 16, 32, 64, 128), size=256, images=192, model=None):
     """Return batch size -> the seconds of each step, for one worker that trains on about `images` images per batch
-    size. Raises MeasurementFailed."""
-    return on_gpus(_with_batch_sizes, sizes, size, model, images)[0]
+    size. Sizes that do not fit the GPU's memory are left out. Raises MeasurementFailed."""
+    found = on_gpus(_with_batch_sizes, sizes, size, model, images)[0]
+    if missing := ", ".join(str(batchsize) for batchsize in sizes if batchsize not in found):
+        speak(f"Left out, because they do not fit the GPU's memory: batches of {missing} images.")
+    return found
 
 
 def epoch(batchsize=32, size=256, model=None):
@@ -243,8 +247,8 @@ def _train(device, rank, workers, batchsize, size, model, count):
 
 
 def _with_batch_sizes(device, rank, workers, sizes, size, model, images):
-    """Return batch size -> seconds of each step. Each round runs all sizes, so that other programs on this machine slow
-    all of them down."""
+    """Return batch size -> seconds of each step, without sizes that do not fit the GPU. Each round runs all sizes, so
+    that other programs on this machine slow all of them down."""
     found, trainings = {batchsize: [] for batchsize in sizes}, {}
     for batchsize in sizes:
         training = _Training(device, rank, workers, batchsize, size, model)
@@ -252,10 +256,15 @@ def _with_batch_sizes(device, rank, workers, sizes, size, model, images):
     counts = {batchsize: max(1, images // batchsize // ROUNDS) for batchsize in sizes}  # per round
     made, steps = itertools.count(1), len(sizes) * WARM_UP + ROUNDS * sum(counts.values())
     for number in range(ROUNDS):
-        for batchsize, (training, batches) in trainings.items():
+        for batchsize in list(found):
+            training, batches = trainings[batchsize]
             warm_up = 0 if number else WARM_UP
             for step in range(warm_up + counts[batchsize]):
-                moments = training.step(batches)
+                try:
+                    moments = training.step(batches)
+                except torch.OutOfMemoryError:
+                    del found[batchsize]
+                    break
                 if step >= warm_up:
                     found[batchsize].append(moments[-1] - moments[0])
                 done(next(made) / steps)

@@ -84,6 +84,8 @@ def of_one_worker(several, exercises, options=""):
         return found[-1]
     folder, unit, for_one = script_of_one_worker(exercises, several.track)
     variables = {"TRACK": several.track, "OPTIONS": f"{options}{for_one}"}
+    if "virtual" in several.device:  # Chainer's workers take virtual GPUs if there are fewer GPUs than workers
+        variables["HANDSON_DEVICE"] = "cpu"
     follow(submit(folder, "-j", "oe", f"run_{unit}_training.sh", **variables))
     found = [other for other in like(several, exercises) if other.workers == 1]
     return found[-1] if found else single(several, exercises)  # raises the sentence on the missing run

@@ -19,9 +19,12 @@ STEPS, WARM_UP = 60, 5
 
 def one_worker(exercises, out, size=64):
     """Return the folder of the student's last single-worker run with measured steps. If there is none, run one now, in
-    `out`."""
+    `out`.
+
+    Runs of larger networks than convnet are left out, because their gradients would need minutes per step on the
+    notebook's slow network."""
     runs = of_student.find(exercises, unit="single_gpu", profiled=False)
-    if found := [run for run in runs if run.steps and run.parameters]:
+    if found := [run for run in runs if run.steps and run.parameters and run.model in (None, "convnet")]:
         return found[-1].folder
     if not (Path(out) / "result.json").exists():
         results.write(_measured(size), out)

@@ -29,7 +29,7 @@ def timeline(runs, steps=3):
 
     windows = [_window(run, steps) for run in runs]
     longest = max(end - begin for begin, end in windows) / 1e6
-    used = [run for run in runs if run.usage]
+    used = [run for run in runs if run.usage and run.usage["devices"]]
     rows = [2 * len(run.timelines) + 1 for run in runs] + [3] * 2 * len(used)
     drawing = Figure(figsize=(11, 0.9 + 0.33 * sum(rows) + 0.25 * len(rows)), layout="constrained")
     axes = drawing.subplots(len(rows), 1, height_ratios=rows, squeeze=False)[:, 0]

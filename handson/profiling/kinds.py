@@ -23,8 +23,7 @@ CATEGORIES = {  # categories of Chrome traces, in lower case
     "cuda_sync": RANGE,
     "cpu_op": OPERATOR,
     "operator": OPERATOR,
-    "gpu_user_annotation": RANGE,
-    "user_annotation": RANGE,
+    "user_annotation": RANGE,  # its copy for the GPU, "gpu_user_annotation", is left out: it would count twice
     "compute": COMPUTE,
     "communication": COMMUNICATION,
     "loading": LOADING,

@@ -19,7 +19,7 @@ from typing import Annotated, NotRequired, TypedDict
 from msgspec import Meta
 
 from handson import chosen_device, linux
-from handson.cluster.nodes import current_node
+from handson.cluster.nodes import current_node, gpu_of_machine
 from handson.language import speak
 from handson.profiling import recording
 from handson.training import gpu_memory, virtual_gpus
@@ -109,11 +109,14 @@ class Gpus:
         self.limits = [None] * len(self.names)  # each device's bytes of memory, which the first sample sets
 
     def sample(self):
-        """Return (utilisation in %, memory in bytes, energy so far in J or None) of each device."""
+        """Return (utilisation in %, memory in bytes, energy so far in J) of each device. A value is None if the device
+        does not report it: parts of a GPU (MIG) report no utilisation, and GPUs with the machine's memory no memory."""
         for number, handle in enumerate(self.handles):
-            memory = self.nvml.nvmlDeviceGetMemoryInfo(handle)
-            self.limits[number] = memory.total
-            yield self.nvml.nvmlDeviceGetUtilizationRates(handle).gpu, memory.used, self._energy(handle)
+            rates = self._reported(self.nvml.nvmlDeviceGetUtilizationRates, handle)
+            memory = self._reported(self.nvml.nvmlDeviceGetMemoryInfo, handle)
+            energy = self._reported(self.nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+            self.limits[number] = memory and memory.total
+            yield rates and rates.gpu, memory and memory.used, None if energy is None else energy / 1000
 
     def others(self, processes):
         """Return the utilisation in % of each device in the last INTERVAL by all processes except these, or None if it
@@ -132,9 +135,9 @@ class Gpus:
         except (self.nvml.NVMLError, OSError):  # parts of a GPU (MIG) do not report it
             return None
 
-    def _energy(self, handle):
+    def _reported(self, ask, handle):
         try:
-            return self.nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
+            return ask(handle)
         except self.nvml.NVMLError:
             return None
 
@@ -212,7 +215,11 @@ def _gpus(gpus=None):
     import pynvml
 
     try:
-        return Gpus(gpus and sorted({gpu // chosen_device.parts for gpu in gpus}))
+        found = Gpus()
+        if not gpus or not found.handles:
+            return found
+        parts = chosen_device.parts
+        return Gpus(sorted({gpu_of_machine(gpu, len(found.handles) * parts) // parts for gpu in gpus}))
     except pynvml.NVMLError:
         return None
 
@@ -224,9 +231,12 @@ def count_gpus():
 
 
 def memory_of_gpus():
-    """Return the bytes of memory of each GPU that this process may use, or [] if there are none."""
-    found = _gpus()
-    return [found.nvml.nvmlDeviceGetMemoryInfo(handle).total for handle in found.handles] if found else []
+    """Return the bytes of memory of each GPU that this process may use, or [] if there are none. A GPU without memory
+    of its own has that of the machine."""
+    if (found := _gpus()) is None:
+        return []
+    list(found.sample())
+    return [limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") for limit in found.limits]
 
 
 class Share:
@@ -401,6 +411,8 @@ def read(folder, seconds=None):
                 continue  # virtual nodes of one machine share its GPUs
             gpus.add(gpu)
             columns = [[sample["devices"][number][column] for sample in samples] for column in range(3)]
+            if None in columns[0] + columns[1]:
+                continue  # the device does not report them
             energy = None if columns[2][0] is None else round(columns[2][-1] - columns[2][0], 1)
             others = [sample["others"][number] for sample in last if "others" in sample]
             found.append(
@@ -412,7 +424,9 @@ def read(folder, seconds=None):
                     "others": None if None in others or not others else round(sum(others) / len(others), 1),
                 }
             )
-    return {"begin": begin, "interval": interval, "nodes": _nodes(of_shares), "devices": found} if found else None
+    if begin is None:
+        return None
+    return {"begin": begin, "interval": interval, "nodes": _nodes(of_shares), "devices": found}
 
 
 def _files(folder):

@@ -36,6 +36,8 @@ def watch(output=None, interval=2, count=None, say=speak):
             seen.append(sample)
     except SystemExit:  # Ctrl-C ends commands with it
         for name, *of_device in zip(of_devices.names, *seen):
+            if None in (value for one in of_device for value in one[:2]):
+                continue  # the device does not report it
             say(
                 f"{name}: {statistics.fmean(one[0] for one in of_device):.0f} % busy on average,"
                 f" {max(one[1] for one in of_device) / 2**20:,.0f} MiB at most"
@@ -55,7 +57,7 @@ def table(names, sample, before, interval, limits=None):
     ]
     for index, (name, (utilisation, memory, energy)) in enumerate(zip(names, sample)):
         power = f"{(energy - before[index][2]) / interval:6.0f} W" if energy is not None and before else ""
-        lines.append(
-            f"{name:{width}}  {utilisation:9.0f} %  {memory / 2**20:8,.0f} MiB{limits[index]:{wider}} {power}".rstrip()
-        )
+        busy = "not reported" if utilisation is None else f"{utilisation:9.0f} % "
+        used = "not reported" if memory is None else f"{memory / 2**20:8,.0f} MiB"
+        lines.append(f"{name:{width}}  {busy:13}{used:>12}{limits[index]:{wider}} {power}".rstrip())
     return lines

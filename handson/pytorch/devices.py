@@ -5,9 +5,10 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from handson import chosen_device
+from handson.cluster.nodes import gpu_of_machine
 from handson.errors import TrackError
 from handson.pytorch import memory_counter
-from handson.training import equal_ranks, launch, progress, rank_watcher, step_times, virtual_gpus
+from handson.training import equal_ranks, gpu_memory, launch, progress, rank_watcher, step_times, virtual_gpus
 
 _hook = None  # the hook that this process's optimizers call after each step
 _steps = 0  # run by these optimizers
@@ -19,9 +20,14 @@ def count():
     return torch.cuda.device_count() * chosen_device.parts or virtual_gpus.COUNT
 
 
+def _of_machine(gpu):
+    """Return the number of GPU `gpu` among those of all virtual nodes."""
+    return gpu_of_machine(gpu, count())
+
+
 def _real(gpu):
     """Return the real GPU to which `gpu` belongs."""
-    return gpu // chosen_device.parts
+    return _of_machine(gpu) // chosen_device.parts
 
 
 def first(workers):
@@ -53,17 +59,23 @@ def use(gpu):
     thread.
 
     From now on, the steps of its optimizers count as progress. With --gpu-memory, its tensors are counted. Raises
-    TrackError if the GPU has less memory.
+    TrackError if the GPU does not exist or has less memory.
     """
     _note_steps()
+    workers = 1
     if torch.cuda.is_available():
-        device = torch.device("cuda", _real(gpu))
+        if gpu >= count():
+            raise TrackError(
+                f"there is no GPU {gpu}, as this machine has {count()}: HANDSON_DEVICE=cpu before the command lets"
+                " ranks use cores"
+            )
+        device, workers = torch.device("cuda", _real(gpu)), gpu_memory.workers_on(gpu, count())
         torch.cuda.set_device(device)
     else:
         torch.set_num_threads(1)
         virtual_gpus.pin(gpu)
         device = torch.device("cpu")
-    memory_counter.begin(device, gpu)
+    memory_counter.begin(device, gpu, workers)
     return device
 
 
@@ -139,7 +151,7 @@ def wait_for_all():
 
 def place(gpu):
     """Return the resource of a worker on GPU `gpu` of this machine: the GPU's id, or the core of a virtual GPU."""
-    return gpu if torch.cuda.is_available() else virtual_gpus.core_of(gpu)
+    return _of_machine(gpu) if torch.cuda.is_available() else virtual_gpus.core_of(gpu)
 
 
 def describe(gpus, places=None):
@@ -166,6 +178,6 @@ def library(backend):
 
 def backend(gpus):
     """Return the communication library for the ranks of this node on the GPUs `gpus`: NCCL if each has its own GPU,
-    otherwise gloo. Virtual nodes of one machine share its GPUs."""
+    otherwise gloo. It is also gloo between virtual nodes."""
     shared = len(set(map(_real, gpus))) < len(gpus) or launch.on_virtual_nodes()
     return "gloo" if shared or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"

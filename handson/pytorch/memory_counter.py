@@ -139,18 +139,19 @@ class Counter(TensorCounter):
             save(self)
 
 
-def begin(device, gpu):
-    """Count the tensors of this process on its GPU from now on, if --gpu-memory is set. Raises TrackError."""
+def begin(device, gpu, workers=1):
+    """Count the tensors of this process on its GPU from now on, if --gpu-memory is set. workers: the number of workers
+    that share the GPU, each with its part of the memory. Raises TrackError."""
     global _counter
     if _counter:
         _counter.__exit__(None, None, None)
         _counter = None
     if (limit := gpu_memory.limit) is None:
-        if device.type == "cuda" and (workers := gpu_memory.workers_on(gpu)) > 1:
+        if workers > 1:
             torch.cuda.set_per_process_memory_fraction(1 / workers, device)
         return
     if device.type == "cuda":
-        _counter = Counter(_limit_gpu(device, gpu, limit), "cuda", f"GPU {gpu}", enforce=False)
+        _counter = Counter(_limit_gpu(device, gpu, limit, workers), "cuda", f"GPU {gpu}")
     else:
         if limit < math.inf:  # one operation could otherwise fill the machine before it is counted
             linux.limit_growth(2 * limit + HEADROOM)
@@ -183,14 +184,18 @@ def save(counter):
         gpu_memory.write(dist.get_rank() if dist.is_initialized() else launcher_rank(), counter.account())
 
 
-def _limit_gpu(device, gpu, limit):
-    """Make CUDA refuse memory beyond the limit, in bytes; return the memory that the GPU has for this process."""
-    whole, workers = torch.cuda.get_device_properties(device).total_memory, gpu_memory.workers_on(gpu)
+def _limit_gpu(device, gpu, limit, workers):
+    """Make CUDA refuse memory beyond this process's share of the GPU; return its limit in bytes.
+
+    The counter refuses tensors beyond a lower limit. CUDA could not: it takes memory in blocks of 2 to 20 MiB, and some
+    operations take up to 32 MiB of working memory.
+    """
+    whole = torch.cuda.get_device_properties(device).total_memory
     share = whole / workers
     if math.inf > limit > share:
         shared = f" for each of {workers} workers" if workers > 1 else ""
         raise TrackError(
             f"--gpu-memory: GPU {gpu} has {words(share)}{shared}, less than {words(limit)}: give a smaller size"
         )
-    torch.cuda.set_per_process_memory_fraction(min(share, limit) / whole, device)
+    torch.cuda.set_per_process_memory_fraction(1 / workers, device)
     return min(limit, share)

@@ -1,6 +1,7 @@
 """The output of training scripts, as in the lecture and equal for both tracks: the first lines, and the tables."""
 
 import os
+import re
 import sys
 import time
 
@@ -69,9 +70,11 @@ def without_effect(args, comm=None):
             f"-g names {len(args.gpu)} GPUs, but only {counted(on_a_node, 'rank')}"
             f" {'run' if on_a_node > 1 else 'runs'} on a node, with one GPU each: {unused} not used"
         )
-    if "shared by" in getattr(args, "devices", ""):
+    if "shared by" in (places := getattr(args, "devices", "")):
+        number = re.match(r"\d+", places)  # none in "a part of a GPU"
+        parts = -(-args.workers // int(number[0] if number else 1))
         yield (
-            f"the {args.workers} workers {SHARED_GPU}; HANDSON_DEVICE=gpu/{args.workers} gives each a part of it"
+            f"the {args.workers} workers {SHARED_GPU}; HANDSON_DEVICE=gpu/{parts} gives each a part of it"
             " (docs/gpus.md), and HANDSON_DEVICE=cpu a core"
         )
     if getattr(args, "gpu_memory", None) is not None and args.track == "chainer":

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from handson import chosen_device, linux
-from handson.cluster.nodes import job_nodes
+from handson.cluster.nodes import gpu_of_machine, job_nodes
 from handson.errors import OneSentence
 from handson.files import written_aside
 from handson.language import marked
@@ -86,11 +86,15 @@ def begin(args):
     limit, folder, gpus = getattr(args, "gpu_memory", None), args.out, args.gpu or ()
 
 
-def workers_on(gpu):
+def workers_on(gpu, count):
     """Return the number of workers on this machine that use the GPU `gpu`, or the GPU of which it is a part; or that
-    could use it, if it is divided into parts."""
-    on_node = [other // chosen_device.parts for other in gpus].count(gpu // chosen_device.parts)
-    return max(1, on_node * max(1, len(job_nodes())), chosen_device.parts)
+    could use it, if it is divided into parts. count: the number of the machine's GPUs, or of their parts."""
+
+    def real(one, node=None):
+        return gpu_of_machine(one, count, node) // chosen_device.parts
+
+    in_use = [real(one, node) for node in job_nodes() or [None] for one in gpus]
+    return max(1, in_use.count(real(gpu)), chosen_device.parts)
 
 
 def forget(out):

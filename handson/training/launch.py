@@ -143,7 +143,7 @@ def loopback():
 
 
 def on_virtual_nodes():
-    """Return whether this is a job on several virtual nodes of one machine, which share its GPUs."""
+    """Return whether this is a job on several virtual nodes of one machine."""
     return len(job_nodes()) > 1
 
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from handson import chosen_device, sizes
+from handson.cluster import site
 from handson.cluster.nodes import current_node
 from handson.errors import OneSentence
 from handson.language import speak
@@ -130,19 +131,30 @@ def memory(text):
         raise argparse.ArgumentTypeError(f"must be {sizes.SIZES}, not {text!r}") from None
 
 
-# GB of a GPU's memory -> the network that keeps it busy, with batches of 32 float32 images of 256 pixels: on an H200,
-# convnet needs 31 % of the time, resnet18 (4 GB) 89 %, resnet50 (9 GB) 94 %
+# GB of a worker's GPU memory -> the network that keeps the GPU busy, with batches of 32 float32 images of 256 pixels:
+# on an H200, convnet needs 31 % of the time, resnet18 (4 GB) 89 %, resnet50 (9 GB) 94 %
 KEEPS_AT_WORK = {12: "resnet50", 6: "resnet18"}
+SHARING = 4  # workers of 03_multi_node, which share the GPUs of this machine if it is the whole cluster
 
 
 def usual_model(track="pytorch"):
-    """Return the default of --model on this machine: on GPUs, a network that keeps them busy; on a core, one that
-    trains in seconds."""
+    """Return the default of --model on this machine: on GPUs, a network that keeps them busy and fits each worker's
+    part of the memory; on a core, one that trains in seconds."""
     usual = identity.MODELS[track][0]
     if track != "pytorch" or not (memory := usage.memory_of_gpus()):
         return usual
-    gigabytes = min(memory) / chosen_device.parts / 1e9
+    places = len(memory) * chosen_device.parts
+    workers = 1 if _has_batch_system() else -(-SHARING // places)  # of each place
+    gigabytes = min(memory) / chosen_device.parts / workers / 1e9
     return next((model for least, model in KEEPS_AT_WORK.items() if gigabytes >= least), usual)
+
+
+def _has_batch_system():
+    """Return whether a batch system gives each worker its own GPU; otherwise this machine is the whole cluster."""
+    try:
+        return site.load().batch != "embedded"
+    except site.SiteError:
+        return False
 
 
 def training_parser(program, gpus, add_options=None):

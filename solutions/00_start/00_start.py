@@ -57,9 +57,10 @@ from handson.cluster import doctor
 doctor.summary()
 
 # %% [markdown]
-# If there is no GPU, a *virtual GPU* replaces it: a process with one thread on one core. Everything in this course
-# works the same way with real and with virtual GPUs. If there are more virtual GPUs than cores, several of them share a
-# core, and each of them is slower.
+# If there is no GPU, a *virtual GPU* replaces it: a process with one thread on one core. If there are more virtual GPUs
+# than cores, several of them share a core, and each of them is slower. In the same way, workers share a real GPU if
+# there are too few: two workers on one GPU are hardly faster than one. ([GPUs](../docs/gpus.md) explains how to choose
+# between real and virtual GPUs, and which notebooks need virtual ones.)
 
 # %% [markdown]
 # You use a cluster through a batch system. The command `pbsnodes` lists the nodes of the cluster. On a machine without
@@ -145,7 +146,8 @@ drawings.all_reduce()
 #
 # To experiment with ranks without a job script, start four ranks in this notebook. These ranks are a job, too, with two
 # ranks on each of two nodes. They run for an hour, or until you stop them. (On two idle cores, the ranks start in five
-# to eight seconds. On a busy machine, the start can take a minute. Each rank needs about 180 MB of memory.)
+# to eight seconds. On a busy machine, the start can take a minute. Without a GPU, each rank needs about 180 MB of
+# memory.)
 
 # %%
 import handson.notebook

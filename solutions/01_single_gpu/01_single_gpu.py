@@ -23,9 +23,10 @@
 # %%
 from handson.training.options import usual_model
 
+# Device: a GPU if there is one. To use cores instead, first run `%env HANDSON_DEVICE=cpu` in a cell above.
 TRACK = "pytorch"  # or "chainer"
-MODEL = usual_model(TRACK)  # "convnet" on a core; on a GPU "resnet50" or "resnet18", which keep it busy
-OPTIONS = ""  # of the training script, such as "--epoch 2"
+MODEL = usual_model(TRACK)  # "convnet" on a core or a small GPU, else "resnet18" or "resnet50"
+OPTIONS = ""  # of the training script, such as "--epoch 2 --batchsize 64"
 SIZE = 256  # side of the images in the measurements below, in pixels
 FOLDER = "../exercises/01_single_gpu"
 
@@ -205,11 +206,12 @@ print("predicted:", predicted)
 print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 
 # %% [markdown]
-# Backward usually takes 1.2 to 2.5 times as long as forward. (It can take less than twice as long, because the first
-# layer needs no gradient of its inputs, the images.) Optimize takes almost no time, because this network has few
-# parameters compared with its number of pixels. Is your ratio very different? Look at the marks in the figure, one for
-# each step. If they are widely scattered, another program used the core at the same time. If other programs used a
-# large part of the cores, a line above the figure says so. Then wait until they have ended, and run the cell again.
+# On a core, backward usually takes 1.2 to 2.5 times as long as forward. (It can take less than twice as long, because
+# the first layer needs no gradient of its inputs, the images.) Optimize takes little time, because it uses each
+# parameter once, but forward and backward use it many times. Is your ratio very different? Look at the marks in the
+# figure, one for each step. If they are widely scattered, another program used the device at the same time. If other
+# programs used a large part of the cores, a line above the figure says so. Then wait until they have ended, and run the
+# cell again.
 #
 # Unlike the throughput of your job, the throughput printed here does not include the start and the evaluation.
 
@@ -231,8 +233,9 @@ single_gpu.throughputs(rates)
 
 # %% [markdown]
 # Most curves rise steeply at first and then flatten: from some batch size on, the device has enough to do. A core
-# reaches this point at 4 to 16 images. A GPU with thousands of cores needs many more images. If your curve falls again
-# for large batches, the images of a step no longer fit into the caches.
+# reaches this point at 4 to 16 images. A GPU needs more work: the kernels of an H200 ran nearly all the time from about
+# 256 images on with `convnet`, and from about 32 with `resnet50`. If the curve of a core falls again for large batches,
+# the images of a step no longer fit into its caches.
 #
 # The largest batch is not always the best choice. It needs more memory, and the notebook `02_multi_gpu` shows how it
 # changes the accuracy. So choose the *smallest* batch size whose throughput is close to the best one.

@@ -23,8 +23,9 @@
 # explains words that are new to you.
 
 # %%
+# Device: a GPU if there is one. To use cores instead, first run `%env HANDSON_DEVICE=cpu` in a cell above.
 TRACK = "pytorch"  # or "chainer"
-OPTIONS = ""  # of the training script, such as "--epoch 2"; on a GPU, the default is "--model resnet50"
+OPTIONS = ""  # of the training scripts, such as "--epoch 2 --batchsize 16 --model convnet"
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/03_multi_node"
 
@@ -326,8 +327,9 @@ compare.picture(results, {4: 4 * predicted} if predicted else None)
 # %% [markdown]
 # On two cores, two workers can be twice as fast as one, but four workers cannot be faster than that. The dotted line
 # shows this limit. So an efficiency below 0.5 with four workers does not mean that your script is wrong. It means that
-# there are only two cores, on which 0.35 to 0.45 is usual. If you have a core or a GPU for each worker and your
-# efficiency is still below 0.7, look at the network and at the slowest rank.
+# there are only two cores, on which 0.35 to 0.45 is usual. (Four workers that share one GPU are hardly faster than one:
+# their efficiency is near 0.25.) If you have a core or a GPU for each worker and your efficiency is still below 0.7,
+# look at the network and at the slowest rank.
 #
 # If there are several runs with the same number of workers, the row shows their median. The number after ± shows how
 # much the runs differ. A cross marks a run during which other programs used a large part of the machine. Repeat such a
@@ -351,8 +353,8 @@ several = profiled_runs.of_job(FOLDER, profiled_runs.start(FOLDER, "run_multi_no
 profiled_runs.explained(single, several)
 
 # %% [markdown]
-# If four workers share two cores, each operator takes up to twice as long. This is contention, and it is the largest
-# cause here. If each worker has its own core or GPU, the other causes are usually larger than contention.
+# If four workers share two cores, each operator takes up to twice as long: this contention is then the largest cause.
+# If each worker has its own core or GPU, the other causes are usually larger than contention.
 #
 # How many GPUs should you use? With more GPUs you have the result sooner, but you use each GPU less efficiently. A
 # computing centre may require a minimum efficiency. Read from a table how many workers such a minimum allows.
@@ -404,9 +406,9 @@ for megabits in (10_000, 1_000, 100, 20):
     print(f"{megabits:6} Mbit/s: {1000 * allreduce_seconds(PARAMETERS, 4, megabits):7.2f} ms")
 
 # %% [markdown]
-# Compare these times with the time of a step. At which rate does the network matter? The next cell trains for one epoch
-# at each of three rates. A network between real nodes cannot be slowed down. There, the cell measures the rate of the
-# network, and trains a small and a large neural network.
+# Compare these times with the time of a step. At which rate does the network matter? The next cell trains `convnet` for
+# one epoch at each of three rates. A network between real nodes cannot be slowed down. There, the cell measures the
+# rate of the network, and trains a small and a large neural network.
 
 # %%
 from handson.cluster import slow_network
@@ -421,7 +423,8 @@ if slow_network.between_real_nodes():
     measured_megabits = measured_network.megabits(FOLDER)
     models = measured_network.of_models(FOLDER, TRACK, ("convnet", "resnet50"))
 for rate in rates:
-    variables = {"TRACK": TRACK, "OPTIONS": f"{OPTIONS} -e 1 -o results/slow/{rate}", "HANDSON_NETWORK": rate}
+    variables = {"TRACK": TRACK, "HANDSON_NETWORK": rate}
+    variables["OPTIONS"] = f"{OPTIONS} --model convnet -e 1 -o results/slow/{rate}"
     print(f"\nNetwork: {rate}")
     follow(submit(FOLDER, "-j", "oe", "run_multi_node_training.sh", **variables))
 

@@ -22,6 +22,8 @@
 # The [glossary](../docs/glossary.md) explains words that are new to you.
 
 # %%
+# Device: a GPU if there is one. To use cores instead, first run `%env HANDSON_DEVICE=cpu` in a cell above.
+# Network: that of your training scripts. To choose one, add --model convnet to `options` in the next cell.
 TRACK = "pytorch"  # or "chainer": the track of your training scripts; the new scripts of this notebook use PyTorch
 SIZE = 256  # side of the images, in pixels
 FOLDER = "../exercises/04_profiling"
@@ -91,7 +93,7 @@ profiled_runs.table(multi)
 # %% [markdown]
 # On two cores, compute takes most of the time in both runs. A step of two ranks also contains communication and
 # waiting. Its operations can take longer, too, because the ranks share the memory. On GPUs, which are much faster, the
-# other parts take a larger share.
+# other parts take a larger share: when an H200 trained `convnet`, 77 % of a step was *host*.
 #
 # Does a table end with *These shares are unreliable*? Then other programs used the cores during that run (a note below
 # the figure says so, too), and this notebook's explanations may not fit your numbers. Record the run again when these
@@ -187,8 +189,9 @@ def overlap(compute, communication):
 print(f"{100 * overlap(*profiled_runs.spans(multi)):.0f} % of the communication is hidden")
 
 # %% [markdown]
-# This network is small: all its gradients fit into one message. This message cannot be sent before backward is nearly
-# finished.
+# `convnet` is small: all its gradients fit into one message. This message cannot be sent before backward is nearly
+# finished. (The 94 MB of `resnet50`, the default on a large GPU, are sent in several messages, most of them during
+# backward.)
 
 # %%
 check("profiling", "overlap")
@@ -205,7 +208,8 @@ profiled_runs.show(single, multi, usage=True)
 # %% [markdown]
 # The utilisation is low at the start, while Python starts and loads the data. It falls when an epoch ends, because rank
 # 0 evaluates and the other rank waits. (If other programs use the same core, it stays busy: its utilisation includes
-# those programs.)
+# those programs. With NCCL, a GPU that waits is busy, too: it runs the kernel of the all-reduce until the other rank
+# arrives.)
 #
 # The *utilisation* of a GPU is only the share of the time in which a kernel ran, however small this kernel was. The
 # *model FLOPs utilisation* (MFU) of `01_single_gpu` shows how much of the device's computing power a training run uses.
@@ -249,8 +253,10 @@ for name, of_ranks in profiled_runs.ranges(marked).items():
     print(f"{name:12}", *(f"rank {rank}: {1000 * seconds:6.1f} ms  " for rank, seconds in enumerate(of_ranks)))
 
 # %% [markdown]
-# Backward takes the longest time, and optimize the shortest. The all-reduce looks long on the rank that enters it
-# first, because its range includes the waiting.
+# On cores, backward takes the longest time, and optimize the shortest. The all-reduce looks long on the rank that
+# enters it first, because its range includes the waiting. On a GPU, a range is the time in which Python launches
+# kernels. If ranks share a GPU, the all-reduce can then be the longest range, because gloo waits for the kernels of
+# backward.
 
 # %%
 check("profiling", "train_steps.py")
@@ -326,8 +332,8 @@ check("profiling", "bottleneck", "prediction_faster", "slow_loading.py")
 # On a GPU, the data has one more way to go: from the host's memory to the GPU's memory. A GPU can itself fetch data
 # from *pinned* memory, which the operating system may not move. All other data must first be copied to pinned memory.
 # `DataLoader(pin_memory=True)` creates batches in pinned memory. Then `images.to(device, non_blocking=True)` returns
-# before the copy has ended. The next cell measures steps with batches of full-size images. Which way will be as fast as
-# no copy at all?
+# before the copy has ended. The next cell measures steps with batches of full-size images. Which way will come
+# closest to no copy at all?
 
 # %%
 from handson.notebook import device_ways
@@ -339,12 +345,15 @@ if not copies:
     print("There is no GPU here, so nothing is copied.")
 
 # %% [markdown]
-# If the GPU has enough to do, `non_blocking` hides the copy behind the kernels of the step before.
+# Without `non_blocking`, Python waits for each copy, and the GPU then waits for Python to launch the next kernels. With
+# it, Python launches them during the copy. The copy itself still takes its time: it is in the same queue (*stream*) as
+# the kernels, and runs between those of two steps. To run during the kernels, it needs a stream of its own.
 #
 # ### 2. A faster GPU
 #
 # `uneven_work.py` was written for a machine with one newer GPU and one older GPU. How will the script run on this
-# machine?
+# machine? (It trains `convnet`, whose kernels are so short that a fast GPU takes as long for 16 images as for 32. If
+# this machine has GPUs, run `%env HANDSON_DEVICE=cpu` in a new cell: the next jobs then use cores.)
 
 # %%
 before = profiled_runs.of_script(FOLDER, "uneven_work.py", "before", options, keep=True)
@@ -383,8 +392,8 @@ check("profiling", "slow_rank", "uneven_work.py")
 # ### 3. Too many collectives
 #
 # `waiting_every_step.py` reports the mean loss of all ranks. Its images are small, and a batch has only 4 of them, so a
-# step takes only about 10 milliseconds. How many collectives does a step need? (The title of the figure names the part
-# that takes the most time, apart from computation. The cell after the figure counts the collectives.)
+# step takes only about 10 milliseconds on a core. How many collectives does a step need? (The title of the figure names
+# the part that takes the most time, apart from computation. The cell after the figure counts the collectives.)
 
 # %%
 small = "--epoch 2 --size 32 --batchsize 4"

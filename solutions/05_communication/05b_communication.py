@@ -159,10 +159,11 @@ fast = run("train_hooks.py", "fast", f"{options} plain", "none")
 communication.throughputs(slow | {"plain, no limit": fast["plain"]})
 
 # %% [markdown]
-# Double buffering gains little or nothing here. It could hide the 20 to 40 ms of computing behind the 109 ms of
-# sending. But before each forward, `DistributedDataParallel` broadcasts the running statistics of batch normalisation,
-# and this broadcast waits for the all-reduce of the last step: it takes about 110 ms, but less than 1 ms in plain
-# training on idle cores. Without such a wait, double buffering gains most if computing and sending take the same time.
+# Double buffering gains little or nothing here. It could hide the computing (20 to 40 ms on a core, less on a GPU)
+# behind the 109 ms of sending. But before each forward, `DistributedDataParallel` broadcasts the running statistics of
+# batch normalisation, and this broadcast waits for the all-reduce of the last step: it takes about 110 ms, but less
+# than 1 ms in plain training on idle cores. Without such a wait, double buffering gains most if computing and sending
+# take the same time.
 #
 # In the first two steps, every method sends float32 gradients (a *warm start*), so a whole run sends more than your formula says. How well
 # does the network learn? A sign is a poor substitute for a gradient. Compare with and without error feedback:
@@ -433,7 +434,8 @@ follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/ki
 # loaded, but per-rank state needs a rule. Each new rank starts with the mean of the old residuals. So the mean over the
 # ranks, which is what the updates use, stays the same. The random numbers of each rank start again.
 #
-# Do both runs end with the same numbers? The next cell compares their last checkpoints:
+# Do both runs end with the same numbers? The next cell compares their last checkpoints. (On a GPU, they can differ,
+# because its convolutions add up numbers in a varying order.)
 
 # %%
 from handson.pytorch import checkpoints

@@ -20,6 +20,9 @@
 #
 # Sections with a star (\*) give no points: leave them out if time is short. They take about 90 minutes more. The
 # [glossary](../docs/glossary.md) explains new words.
+#
+# This notebook is written for virtual GPUs. On a machine with real ones, first run `%env HANDSON_DEVICE=cpu` in a new
+# cell above the next one ([the reason](../docs/gpus.md#which-notebooks-use-gpus)).
 
 # %%
 EXERCISES = "../exercises"

@@ -9,8 +9,8 @@
 # %% [markdown]
 # # Will it scale?
 #
-# You have two cores. How fast would 512 workers be? This notebook builds a prediction from a few measured steps, part
-# by part. Then it compares the prediction with your own runs and with published tables.
+# You have a few cores or GPUs. How fast would 512 workers be? This notebook builds a prediction from a few measured
+# steps, part by part. Then it compares the prediction with your own runs and with published tables.
 #
 # **In about 60 minutes you will**
 #
@@ -99,7 +99,7 @@ check("scaling", "amdahl", "gustafson")
 # ## The slowest of N
 #
 # In each step, all workers wait for the slowest one. The next cell reads measured steps of a single worker: from your
-# last run of `01_single_gpu`, or from a new run if you have none.
+# last run of `01_single_gpu` with `convnet`, or from a new run if you have none.
 
 # %%
 from handson.scaling import measured_runs
@@ -214,9 +214,9 @@ def step_time(computing, all_reduce, double_buffering):
 
 
 # %% [markdown]
-# 16 workers do not fit on two cores. In the next jobs, the ranks therefore *sleep* for measured step times of one
-# worker, and all-reduce real gradients over the network. First run two ranks, then four, on two nodes. Their steps take
-# longer than your formula predicts. One part of the difference occurs once per step, for any number of ranks (the
+# 16 workers need 16 cores or GPUs. In the next jobs, the ranks therefore *sleep* for measured step times of one worker,
+# and all-reduce real gradients over the network. First run two ranks, then four, on two nodes. Their steps take longer
+# than your formula predicts. One part of the difference occurs once per step, for any number of ranks (the
 # *overhead*). The other part occurs once per message (alpha, the *latency*). One measurement cannot separate the two.
 # The two unknowns need two equations: two ranks send 2 messages one after the other, and four ranks send 6.
 

@@ -21,6 +21,9 @@
 # - write a faster solution, and measure it against the plain one.
 #
 # New words are in the [glossary](../docs/glossary.md).
+#
+# This notebook is written for virtual GPUs. On a machine with real ones, first run `%env HANDSON_DEVICE=cpu` in a new
+# cell above the next one ([the reason](../docs/gpus.md#which-notebooks-use-gpus)).
 
 # %%
 EXERCISES = "../exercises"

@@ -54,6 +54,7 @@ def test_a_trace_of_a_core_has_operators_as_computation(tmp_path):
         ("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, 5),
         ("user_annotation", "ProfilerStep#4", 0, 100),
         ("user_annotation", "Optimizer.step#SGD.step", 90, 9),
+        ("gpu_user_annotation", "Optimizer.step#SGD.step", 95, 9),
         ("Trace", "PyTorch Profiler (0)", 0, 100),
     ]
     facts = {"distributedInfo": {"rank": 3, "world_size": 4}, "host_name": "node2", "baseTimeNanoseconds": 10**18}

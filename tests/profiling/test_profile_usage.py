@@ -104,6 +104,50 @@ def test_the_gpus_that_this_process_may_use_are_found_by_number_and_by_uuid(visi
     assert usage.count_gpus() == len(names or "")
 
 
+def test_what_a_gpu_does_not_report_is_left_out(monkeypatch, tmp_path):
+    """A part of a GPU (MIG) reports no utilisation, and a GPU with the machine's memory no memory."""
+
+    def unknown(handle):
+        raise NVMLError
+
+    nvml = SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=str,
+        nvmlDeviceGetName=str,
+        nvmlDeviceGetUtilizationRates=unknown,
+        nvmlDeviceGetMemoryInfo=unknown,
+        nvmlDeviceGetTotalEnergyConsumption=unknown,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    gpus = usage.devices()
+    assert list(gpus.sample()) == [(None, None, None)]
+    assert watch.table(gpus.names, list(gpus.sample()), None, 1, gpus.limits)[1].count("not reported") == 2
+    assert usage.memory_of_gpus()[0] > 2**30
+    samples = usage.Samples(tmp_path / "usage_node1.jsonl", gpus, 1.0)
+    samples.take()
+    assert usage.read(tmp_path)["devices"] == []
+
+
+def test_a_virtual_node_records_its_own_gpus(tmp_path, monkeypatch):
+    nvml = SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 4,
+        nvmlDeviceGetHandleByIndex="ABCD".__getitem__,
+        nvmlDeviceGetName=str,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    (tmp_path / "nodes.json").write_text('{"node1": {"slots": [0, 1]}, "node2": {"slots": [2, 3]}}')
+    monkeypatch.setenv("HANDSON_NODES", str(tmp_path / "nodes.json"))
+    for node, names in ("node1", ["GPU 0 (A)", "GPU 1 (B)"]), ("node2", ["GPU 2 (C)", "GPU 3 (D)"]):
+        monkeypatch.setenv("HANDSON_NODE", node)
+        assert usage.devices([0, 1]).names == names
+
+
 def test_a_gpu_that_virtual_nodes_share_has_one_line(tmp_path):
     for node, machine in ("node1", "a"), ("node2", "a"), ("node3", "b"):
         head = {"node": node, "machine": machine, "devices": ["GPU 0 (X)"], "begin": 1.0, "interval": 1.0}

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from handson import chosen_device
+from handson.errors import TrackError
 from handson.pytorch import devices
 from handson.training import gpu_memory, step_times
 
@@ -60,11 +61,45 @@ def test_a_worker_on_a_gpu_that_others_share_gets_its_part_of_the_memory(gpus, m
     assert given == [0.5, 0.5]
 
 
-def test_virtual_nodes_of_one_machine_share_its_gpus_over_gloo(gpus, tmp_path, monkeypatch):
-    gpus(4)
-    (tmp_path / "nodes.json").write_text('{"node1": {}, "node2": {}}')
+@pytest.fixture
+def nodes(tmp_path, monkeypatch):
+    """A job of two virtual nodes, each with two workers."""
+    (tmp_path / "nodes.json").write_text('{"node1": {"slots": [0, 1]}, "node2": {"slots": [2, 3]}}')
     monkeypatch.setenv("HANDSON_NODES", str(tmp_path / "nodes.json"))
-    assert devices.backend([0, 1]) == "gloo"
+    return lambda name: monkeypatch.setenv("HANDSON_NODE", name)
+
+
+@pytest.mark.parametrize(
+    "count, parts, words",
+    [
+        (4, 1, "4 GPUs (Example GPU)"),
+        (2, 1, "2 GPUs (Example GPU) shared by 4 workers"),
+        (1, 4, "4 parts of GPUs (Example GPU), each with 1/4 of its memory and multiprocessors"),
+    ],
+)
+def test_virtual_nodes_have_different_gpus_if_there_are_enough(count, parts, words, gpus, nodes, monkeypatch):
+    gpus(count)
+    monkeypatch.setattr(chosen_device, "parts", parts)
+    monkeypatch.setattr(chosen_device, "mps_runs", lambda: True)
+    places = []
+    for node in ("node1", "node2"):
+        nodes(node)
+        assert devices.first(2) == [0, 1] and devices.backend([0, 1]) == "gloo"
+        places += [("machine", devices.place(gpu)) for gpu in (0, 1)]
+    assert devices.describe([0, 1], places) == words
+
+
+def test_workers_of_virtual_nodes_divide_the_memory_of_the_gpus_that_they_share(gpus, nodes, monkeypatch):
+    given = []
+    monkeypatch.setattr(torch.cuda, "set_device", given.append)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda part, device: given.append(part))
+    nodes("node2")
+    gpu_memory.begin(SimpleNamespace(gpu=[0, 1], out="."))
+    for count, found in (4, [torch.device("cuda", 3)]), (2, [torch.device("cuda", 1), 0.5]):
+        gpus(count)
+        devices.use(1)
+        assert given == found
+        given.clear()
 
 
 def test_without_gpus_workers_have_cores_and_gloo(gpus):
@@ -80,6 +115,12 @@ def test_a_missing_gpu_is_named_with_those_that_there_are(gpus):
     gpus(2)
     assert "GPUs 0 to 1" in devices.problem([0, 2])
     assert devices.problem([0, 1]) is None
+
+
+def test_a_rank_for_which_there_is_no_gpu_ends_with_a_sentence(gpus):
+    gpus(1)
+    with pytest.raises(TrackError, match="there is no GPU 1"):
+        devices.use(1)
 
 
 def test_a_step_on_a_gpu_ends_when_the_gpu_has_done_it(monkeypatch):
