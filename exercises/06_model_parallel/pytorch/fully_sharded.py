@@ -1,5 +1,5 @@
-"""PyTorch's FSDP, which is stage 3 of ZeRO. This command counts the collectives of one step: mpiexec -n 2 python
-fully_sharded.py
+"""PyTorch's FSDP, which is stage 3 of ZeRO. This command counts the collectives of one step:
+torchrun --standalone --nproc-per-node 2 fully_sharded.py
 
 Zhao et al., "PyTorch FSDP: experiences on scaling fully sharded data parallel", VLDB 2023.
 """
