@@ -305,6 +305,16 @@ def test_profiled_runs_are_left_out_beside_others(tmp_path):
     assert [run.result.profiled for run in found] == [False, False] and "profile is left out" in remarks[0]
 
 
+def test_rehearsals_on_cores_are_used_with_the_run_on_a_gpu_that_they_repeat(tmp_path):
+    one = a_run(tmp_path, 1, device="1 GPU (Example)")
+    rehearsals = [
+        a_run(tmp_path, workers, device=f"{workers} virtual GPUs: processes", script=measured_runs.REHEARSAL)
+        for workers in (2, 4)
+    ]
+    single, several = measured_runs.check(measured_runs.read([one, *rehearsals]))
+    assert (len(single), len(several)) == (1, 2)
+
+
 def test_each_rank_of_a_rehearsal_sleeps_for_other_measured_steps(tmp_path):
     run = measured_runs.read([a_run(tmp_path, 1)])[0][0].result
     own = [rehearse.schedule(run, 50, rank) for rank in (0, 1)]
