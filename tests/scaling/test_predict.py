@@ -311,7 +311,7 @@ def test_rehearsals_on_cores_are_used_with_the_run_on_a_gpu_that_they_repeat(tmp
         a_run(tmp_path, workers, device=f"{workers} virtual GPUs: processes", script=measured_runs.REHEARSAL)
         for workers in (2, 4)
     ]
-    single, several = measured_runs.check(measured_runs.read([one, *rehearsals]))
+    single, several = measured_runs.check(measured_runs.read([one, *rehearsals])[0])
     assert (len(single), len(several)) == (1, 2)
 
 
