@@ -1,5 +1,5 @@
-"""Chainer's workers on machines with fewer GPUs than workers: NCCL refuses them, so they take virtual GPUs and say so.
-CuPy and NVML have stand-ins, since this machine may have no GPU."""
+"""Chainer's workers on GPUs, and on machines with fewer GPUs than workers: NCCL refuses them, so they take virtual GPUs
+and say so. CuPy and NVML have stand-ins, since this machine may have no GPU."""
 
 import subprocess
 import sys
@@ -8,7 +8,11 @@ from types import SimpleNamespace
 import handson.chainer  # noqa: F401
 from handson.chainer import communicators, devices
 
+import chainer
+import numpy
 import pytest
+from chainermn.communicators.flat_communicator import FlatCommunicator
+from chainermn.extensions import AllreducePersistent
 
 GPUS = """
 import os, sys
@@ -56,3 +60,41 @@ def test_ranks_that_would_share_a_gpu_are_noticed_on_all_ranks(machines, gpus, f
 def test_what_takes_the_place_of_nccl_says_why():
     runs, why = communicators.choose("pure_nccl", "float16", has_gpus=False, shared=True)
     assert runs == "naive" and "NCCL needs a GPU for each rank" in why and "float16 on the wire" in why
+
+
+class OnGpu(numpy.ndarray):
+    """Stands for an array of CuPy."""
+
+
+class Communicator(FlatCommunicator):
+    """Chainer's, whose MPI crashes on arrays of a GPU, and has two ranks of equal arrays."""
+
+    def __init__(self):
+        vars(self)["mpi_comm"] = SimpleNamespace(Bcast=self.check)
+
+    def check(self, array):
+        assert type(array) is numpy.ndarray
+
+    def _multi_node_mean(self, sent, received):
+        self.check(received)
+        received[...] = (received if sent is None else sent) + 1
+
+    def bcast_data(self, model):
+        for parameter in model.params():
+            self.check(parameter.array)
+
+
+def test_mpi_gets_only_arrays_of_the_host_from_communicators_of_gpus(monkeypatch):
+    monkeypatch.setattr(chainer.backends.cuda, "to_cpu", numpy.array)
+    monkeypatch.setattr(chainer.backends.cuda, "to_gpu", lambda array: array.view(OnGpu))
+    model = chainer.Sequential(chainer.links.BatchNormalization(3))
+    for parameter in model.params():
+        parameter.array = parameter.array.view(OnGpu)
+    model[0].avg_mean = numpy.arange(3, dtype="f").view(OnGpu)
+    sums = numpy.zeros(3, "f").view(OnGpu)
+    communicator = Communicator()
+    communicators.send_through_host(communicator)
+    communicator.bcast_data(model)
+    AllreducePersistent(model, communicator)()
+    communicator._multi_node_mean(model[0].avg_mean, sums)
+    assert (model[0].avg_mean.tolist(), sums.tolist()) == ([1, 2, 3], [2, 3, 4])
