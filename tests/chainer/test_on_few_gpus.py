@@ -1,6 +1,7 @@
 """Chainer's workers on GPUs, and on machines with fewer GPUs than workers: NCCL refuses them, so they take virtual GPUs
 and say so. CuPy and NVML have stand-ins, since this machine may have no GPU."""
 
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -23,6 +24,8 @@ chainer.training.updaters.MultiprocessParallelUpdater.available = staticmethod(l
 from handson.chainer import devices
 assert devices.has_gpus() and devices.describe([0]) == "1 GPU, without cuDNN, which this CuPy does not have"
 from handson.chainer import updaters
+from handson.training import progress
+assert progress.is_watched() == updaters.MultiprocessParallelUpdater.__module__.startswith("chainer.")
 print(updaters.MultiprocessParallelUpdater.__module__, devices.describe([0, 1]), os.environ.get("CUDA_VISIBLE_DEVICES"))
 """
 
@@ -38,6 +41,27 @@ def test_the_updater_of_several_gpus_needs_one_for_each_worker(gpus, updater, wo
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(updater) and words in done.stdout
     assert done.stdout.endswith(" \n" if gpus == 1 else "None\n"), "the workers see no GPU if they do not use one"
+
+
+WORKER = """
+import multiprocessing, os, signal, time
+import handson.chainer
+from handson.chainer import updaters
+started = multiprocessing.Event()
+class Worker(multiprocessing.Process):
+    def run(self):
+        started.set()
+        time.sleep(100)
+updaters.end_together(Worker)
+Worker().start()
+started.wait(20)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_of_chainers_updater_end_with_the_main_process():
+    done = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, "a worker that lives keeps the output open"
 
 
 @pytest.mark.parametrize(
