@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import handson.chainer  # noqa: F401
-from handson.chainer import communicators, devices
+from handson.chainer import communicators, devices, reports
 
 import chainer
 import numpy
@@ -84,6 +84,17 @@ def test_ranks_that_would_share_a_gpu_are_noticed_on_all_ranks(machines, gpus, f
 def test_what_takes_the_place_of_nccl_says_why():
     runs, why = communicators.choose("pure_nccl", "float16", has_gpus=False, shared=True)
     assert runs == "naive" and "NCCL needs a GPU for each rank" in why and "float16 on the wire" in why
+
+
+def test_the_clock_of_an_evaluation_starts_when_the_gpu_has_finished_the_training_step(monkeypatch):
+    done = []
+    monkeypatch.setattr(devices, "has_gpus", lambda: True)
+    stream = SimpleNamespace(null=SimpleNamespace(synchronize=lambda: done.append("step")))
+    monkeypatch.setattr(chainer.backends.cuda, "Stream", stream)
+    monkeypatch.setattr(reports.time, "perf_counter", lambda: done.append("clock") or 0)
+    monkeypatch.setattr(reports.Evaluator, "evaluate", lambda self: done.append("evaluation"))
+    object.__new__(reports.TimedEvaluator).evaluate()
+    assert done[:3] == ["step", "clock", "evaluation"]
 
 
 class OnGpu(numpy.ndarray):
