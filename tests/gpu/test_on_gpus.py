@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -65,6 +66,12 @@ def test_a_script_runs_and_names_its_device(script, tmp_path, images, gpus):
     found = sorted((tmp_path / "out").rglob("result.json"))
     assert {kind_of(results.read(path).device) for path in found} <= {expected}, printed
     assert found or "all_reduce" in script or "mnist" in script
+
+
+def test_a_script_from_an_empty_file_runs_with_a_gpu_for_each_rank(tmp_path, gpus):
+    torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", str(min(gpus, 2))]
+    printed = run([*torchrun, str(ROOT / "solutions/03_multi_node/from_scratch.py")], tmp_path)
+    assert f"images/s on {min(gpus, 2)} GPU(s)" in printed
 
 
 @pytest.mark.parametrize("script", OF_FRAMEWORKS)

@@ -223,6 +223,17 @@ def _add_collectives(torch, gpus):
             super().__init__(store, rank, size, options._timeout)
 
     c10d.ProcessGroupNCCL, c10d._NCCL_AVAILABLE = ProcessGroupNCCL, True
+    new_group, cpu = c10d._new_process_group_helper, torch.device("cpu")
+
+    def new_group_with_host(*arguments, **options):
+        """A group with NCCL alone needs a backend for the host's memory, too."""
+        group, store = new_group(*arguments, **options)
+        if isinstance(group, c10d.ProcessGroup) and cpu not in group._device_types:
+            nccl = group._get_backend(torch.device("cuda"))
+            group._register_backend(cpu, c10d.ProcessGroup.BackendType.GLOO, nccl)
+        return group, store
+
+    c10d._new_process_group_helper = new_group_with_host
     host = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
     def on_host(name):
