@@ -56,8 +56,9 @@ def test_images_counted_by_numpy_or_torch_are_a_whole_number(tmp_path, capsys):
 
 
 def test_a_run_whose_loss_became_nan_still_leaves_a_result(tmp_path):
-    write(a_run(log=[{"epoch": 1, "main/loss": float("nan"), "main/accuracy": float("inf")}]), tmp_path)
-    assert read(tmp_path).log == [{"epoch": 1, "main/loss": None, "main/accuracy": None}]
+    nothing = {"main/loss": float("nan"), "main/accuracy": float("inf"), "validation/main/loss": 1e20}
+    write(a_run(log=[{"epoch": 1} | nothing]), tmp_path)
+    assert read(tmp_path).log == [{"epoch": 1} | dict.fromkeys(nothing)]
 
 
 def test_a_failed_write_keeps_the_old_result_and_nothing_else(tmp_path, monkeypatch):

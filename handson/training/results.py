@@ -30,7 +30,8 @@ OPTIONAL = ("model", "usage", "memory", "steps", "parameters", "unequal")  # fie
 # fields that older versions of the course did not write
 SINCE = {"script": "which script was run", "network": "how its workers communicated"}
 LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
-AboveZero = Annotated[float, Meta(gt=0, le=1e15, description="a positive number")]
+LARGEST = 1e15  # number in a result
+AboveZero = Annotated[float, Meta(gt=0, le=LARGEST, description="a positive number")]
 Count = Annotated[int, Meta(ge=1, le=10**15, description="a positive whole number")]
 Whole = Annotated[int, Meta(ge=-(10**15), le=10**15, description="a whole number")]
 Flag = Annotated[bool, Meta(description="true or false")]
@@ -171,9 +172,9 @@ def read(path):
 
 
 def _plain(value):
-    """Return a number in the form of JSON, or None for NaN and infinity."""
+    """Return a number in the form of JSON, or None for NaN, infinity, and the loss of a run that diverges."""
     value = int(value) if isinstance(value, Integral) else float(value)
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= LARGEST else None
 
 
 def _what_is_wrong(content):
