@@ -8,9 +8,12 @@ gradients that are sent as float16, a check that all ranks have the same model, 
 from handson.chainer import devices
 from handson.chainer.mean_gradients import MeanGradients
 
+import chainer
 import numpy
 from chainermn import communicators, nccl
+from chainermn.communicators.flat_communicator import FlatCommunicator
 from chainermn.communicators.naive_communicator import NaiveCommunicator
+from chainermn.communicators.non_cuda_aware_communicator import NonCudaAwareCommunicator
 from mpi4py import MPI
 
 from handson.cluster.nodes import current_node
@@ -42,6 +45,7 @@ def create_communicator(communicator_name="hierarchical", mpi_comm=None, allredu
     else:
         options = {"allreduce_grad_dtype": allreduce_grad_dtype} if allreduce_grad_dtype else {}
         communicator = communicators.create_communicator(runs, mpi_comm, **options)
+        send_through_host(communicator)
     communicator.name = runs
     return _recorded(communicator)
 
@@ -113,6 +117,24 @@ def choose(name, allreduce_grad_dtype=None, has_gpus=False, shared=False):
         f"Communicator {name}: {missing}; used instead: naive, MPI on CPUs"
         f"{', with float16 on the wire' if half else ''}."
     )
+
+
+def send_through_host(communicator):
+    """Make a communicator of GPUs copy to the host's memory what MPI sends, because most MPI libraries would crash on
+    pointers to a GPU's memory.
+
+    Without NCCL, Chainer sends the statistics of AllreducePersistent, and with ``flat`` also parameters and gradients.
+    """
+    mean = communicator._multi_node_mean
+
+    def mean_through_host(sent, received):
+        host = chainer.backends.cuda.to_cpu(received if sent is None else sent).copy()
+        mean(None, host)
+        received[...] = chainer.backend.get_array_module(received).asarray(host)
+
+    vars(communicator)["_multi_node_mean"] = mean_through_host
+    if isinstance(communicator, FlatCommunicator):
+        vars(communicator)["bcast_data"] = lambda model: NonCudaAwareCommunicator.bcast_data(communicator, model)
 
 
 def _recorded(communicator):

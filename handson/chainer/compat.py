@@ -1,13 +1,15 @@
-"""Make ``import chainer`` work, without warnings, on NumPy 2 and Python 3.11 to 3.13. ``import handson.chainer`` calls
-it once.
+"""Make ``import chainer`` work, without warnings, on NumPy 2 and Python 3.11 to 3.13, and its kernels with CuPy 14.
+``import handson.chainer`` calls it once.
 
 Chainer 7.8.1 (2022) uses three removed names: numpy.distutils (in its environment check), ``numpy.sctypes`` and
-``numpy.float``. NumPy itself does not change: ``hasattr(numpy, "float")`` stays False for all other code.
+``numpy.float``. NumPy itself does not change: ``hasattr(numpy, "float")`` stays False for all other code. On a GPU, the
+kernels that pack gradients use half precision, whose header CuPy 13 included into every kernel, and CuPy 14 does not.
 """
 
 import importlib
 import sys
 import types
+import warnings
 
 import numpy
 
@@ -27,7 +29,10 @@ def import_chainer():
     if lacks_sctypes:
         numpy.sctypes = _scalar_types()
     try:
-        importlib.import_module("chainer")
+        with warnings.catch_warnings():
+            # CuPy 14 has no cuDNN, which Chainer would advise to install again; devices.describe reports it
+            warnings.filterwarnings("ignore", "cuDNN is not enabled")
+            importlib.import_module("chainer")
     except ModuleNotFoundError as error:
         if error.name != "chainer":
             raise
@@ -41,8 +46,10 @@ def import_chainer():
         if lacks_sctypes:
             del numpy.sctypes
     _give_old_numpy_names()
-    # CuPy 14 has no cuDNN, which Chainer would advise to install again; devices.describe reports it
-    sys.modules["chainer"].backends.cuda.check_cuda_available._already_warned = True
+    cuda = sys.modules["chainer"].backends.cuda
+    cuda.check_cuda_available._already_warned = True
+    if cuda.available and cuda._cupy_major >= 14:
+        include_half_precision(cuda)
 
 
 def _silent_environment_check():
@@ -71,6 +78,20 @@ def _give_old_numpy_names():
     grad = as_strided.AsStridedGrad
     grad.forward = _with_globals(grad.forward, np=old)
     resize_images.compute_indices_and_weights = _with_globals(resize_images.compute_indices_and_weights, numpy=old)
+
+
+def include_half_precision(cuda):
+    """Make the kernels that Chainer's module `cuda` creates from now on include the header of half precision if they
+    use it."""
+    elementwise, raw = cuda.elementwise, cuda.raw
+
+    def elementwise_with_header(in_params, out_params, operation, name, **options):
+        if "float16" in operation:
+            options["preamble"] = "#include <cupy/float16.cuh>\n" + options.get("preamble", "")
+        return elementwise(in_params, out_params, operation, name, **options)
+
+    cuda.elementwise = elementwise_with_header
+    cuda.raw = lambda code, name, **options: raw("#include <cuda_fp16.h>\n" + code, name, **options)
 
 
 def _with_globals(function, **names):

@@ -48,6 +48,12 @@ def use(gpu):
     return chainer.get_device("@numpy")
 
 
+def finish():
+    """Wait until the GPU of this process has finished its work, before a clock is read."""
+    if has_gpus():
+        chainer.backends.cuda.Stream.null.synchronize()
+
+
 def place(gpu):
     """Return the resource of a worker on GPU `gpu` of this machine: the GPU's id, or the core of a virtual GPU. Raises
     TrackError."""

@@ -2,6 +2,7 @@
 
 import time
 
+from handson.chainer import devices
 from handson.chainer.evaluators import Evaluator
 
 import chainer
@@ -20,6 +21,7 @@ class TimedEvaluator(Evaluator):
     seconds = 0.0
 
     def evaluate(self):
+        devices.finish()  # the last training step
         start = time.perf_counter()
         step_times.interrupted()
         try:

@@ -10,7 +10,6 @@ from pathlib import Path
 from handson.chainer import devices
 
 import numpy
-from chainer.backends import cuda
 from chainer.training.updaters import StandardUpdater
 
 from handson import figures
@@ -47,8 +46,7 @@ class TimedUpdater(StandardUpdater):
         return loss
 
     def _note_time(self):
-        if devices.has_gpus():
-            cuda.Stream.null.synchronize()  # waits for the GPU
+        devices.finish()
         self._times.append(time.perf_counter())
 
 

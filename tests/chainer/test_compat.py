@@ -23,6 +23,32 @@ def test_chainer_and_chainermn_import_silently():
     assert_silent(run_python("import handson.chainer; import chainer, chainermn; chainer.links.Linear(2, 2)"))
 
 
+CUPY = """
+import sys
+from unittest.mock import MagicMock
+for name in ("cupy", "cupy.cuda", "cupy.cuda.nccl", "cupyx", "cupyx.scipy", "cupyx.scipy.linalg", "cupyx.scipy.special"):
+    sys.modules[name] = MagicMock(__name__=name)
+sys.modules["cupy._util"] = MagicMock(PerformanceWarning=Warning)
+cupy = sys.modules["cupy"]
+cupy.configure_mock(__version__="14.2.0", ndarray=MagicMock, memoize=lambda for_each_device: lambda function: function)
+cupy.cuda, cupy.cuda.Device = sys.modules["cupy.cuda"], MagicMock
+import handson.chainer
+from chainermn.communicators import _memory_utility
+from chainer.training.updaters import multiprocess_parallel_updater as updater
+"""
+
+
+def test_kernels_with_half_precision_include_its_header_which_cupy_14_does_not():
+    """CuPy has a stand-in without cuDNN, and records how kernels are created."""
+    assert_silent(
+        run_python(
+            CUPY + "_memory_utility._cupy_batched_pack_params(); updater._memcpy_scatter()\n"
+            "assert '#include <cuda_fp16.h>' in cupy.RawKernel.call_args[0][0]\n"
+            "assert cupy.ElementwiseKernel.call_args[1]['preamble'] == '#include <cupy/float16.cuh>\\n'"
+        )
+    )
+
+
 def test_numpy_is_left_as_it_was():
     assert_silent(
         run_python(
