@@ -146,12 +146,12 @@ def begin(device, gpu, workers=1):
     if _counter:
         _counter.__exit__(None, None, None)
         _counter = None
+    if workers > 1:
+        torch.cuda.set_per_process_memory_fraction(1 / workers, device)
     if (limit := gpu_memory.limit) is None:
-        if workers > 1:
-            torch.cuda.set_per_process_memory_fraction(1 / workers, device)
         return
     if device.type == "cuda":
-        _counter = Counter(_limit_gpu(device, gpu, limit, workers), "cuda", f"GPU {gpu}")
+        _counter = Counter(_limit_on_gpu(device, gpu, limit, workers), "cuda", f"GPU {gpu}")
     else:
         if limit < math.inf:  # one operation could otherwise fill the machine before it is counted
             linux.limit_growth(2 * limit + HEADROOM)
@@ -184,12 +184,9 @@ def save(counter):
         gpu_memory.write(dist.get_rank() if dist.is_initialized() else launcher_rank(), counter.account())
 
 
-def _limit_gpu(device, gpu, limit, workers):
-    """Make CUDA refuse memory beyond this process's share of the GPU; return its limit in bytes.
-
-    The counter refuses tensors beyond a lower limit. CUDA could not: it takes memory in blocks of 2 to 20 MiB, and some
-    operations take up to 32 MiB of working memory.
-    """
+def _limit_on_gpu(device, gpu, limit, workers):
+    """Return the counter's limit in bytes on a GPU. CUDA could not refuse so exactly: it takes memory in blocks of 2 to
+    20 MiB, and some operations take up to 32 MiB of working memory."""
     whole = torch.cuda.get_device_properties(device).total_memory
     share = whole / workers
     if math.inf > limit > share:
@@ -197,5 +194,4 @@ def _limit_gpu(device, gpu, limit, workers):
         raise TrackError(
             f"--gpu-memory: GPU {gpu} has {words(share)}{shared}, less than {words(limit)}: give a smaller size"
         )
-    torch.cuda.set_per_process_memory_fraction(1 / workers, device)
     return min(limit, share)

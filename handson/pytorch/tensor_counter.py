@@ -30,11 +30,10 @@ class TensorCounter(TorchDispatchMode):
     highest value of each part.
     """
 
-    def __init__(self, limit=math.inf, device="cpu", name="virtual GPU", enforce=True):
-        """Create a counter. limit: bytes; device: the device type whose tensors count; enforce: raise OutOfMemory for
-        tensors beyond the limit."""
+    def __init__(self, limit=math.inf, device="cpu", name="virtual GPU"):
+        """Create a counter. limit: bytes; device: the device type whose tensors count."""
         super().__init__()
-        self.limit, self.device, self.name, self.enforce = limit, device, name, enforce
+        self.limit, self.device, self.name, self.enforce = limit, device, name, True
         self.in_use = dict.fromkeys(PARTS, 0)
         self.peak, self.most = self.in_use.copy(), self.in_use.copy()
         self.total = self.highest = 0
