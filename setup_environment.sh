@@ -173,6 +173,10 @@ install_packages() {
     output=$(TMPDIR=$here/.venv/tmp .venv/bin/python -m pip install --progress-bar off -r "$requirements" -e . 2>&1 |
              tee "$log" 2>/dev/null | show_progress) || { rm -rf .venv/tmp; explain_failure "$output"; }
     rm -rf .venv/tmp
+    if uses_system_torch; then      # its own torchrun starts the Python that has it, without the course's packages
+        { printf '#!/bin/sh\nexec "$(dirname "$(readlink -f "$0")")/python" -m torch.distributed.run "$@"\n' >.venv/bin/torchrun &&
+          chmod +x .venv/bin/torchrun; } || fail "cannot write into $here/.venv: is the folder yours, and is there space?"
+    fi
     # Make garbage collections rarer: otherwise the import of PyTorch has 700, which take a fifth of its time.
     echo 'import gc; gc.set_threshold(20_000, 10, 10)' >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/fewer-collections.pth" ||
         fail "cannot write into $here/.venv: is the folder yours, and is there space?"

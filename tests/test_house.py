@@ -225,6 +225,7 @@ def test_a_disk_too_full_is_named_before_anything_is_installed(house):
 def test_the_torch_of_an_image_is_used(house):
     assert house.make("environment", "SYSTEM_TORCH=1")[0] == 0
     assert "torch==2.11.0\n" in (house.folder / ".venv/requirements.txt").read_text()
+    assert "/python" in (house.folder / ".venv/bin/torchrun").read_text()  # the image's starts the image's Python
     house.make("environment")
     assert house.calls() == ["venv", "pip"]
 
