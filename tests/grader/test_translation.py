@@ -247,7 +247,8 @@ def test_a_directive_has_its_alternative_text_and_its_caption_translated():
 def test_the_book_has_pages_and_notebooks_in_a_language_and_links_to_their_headings(monkeypatch):
     known = {"Hand in": "提出", "Read [this](a.md#hand-in).": "[これ](a.md#hand-in)を読む。", "a comment": "注釈"}
     monkeypatch.setattr(catalogues, "everywhere", lambda language: lambda english: known.get(english, english))
-    monkeypatch.setattr(book_text, "_headings", lambda: {"hand-in": "Hand in"})
+    monkeypatch.setattr(book_text, "_headings", lambda: {"hand-in": ("Hand in", "docs_a")})
+    monkeypatch.setattr(catalogues, "translations", lambda language, domain: {})
     assert book_text.page("xx", "# Hand in\n\nRead\n[this](a.md#hand-in).") == "# 提出\n\n[これ](a.md#提出)を読む。"
     cells = [nbformat.v4.new_markdown_cell("# Hand in"), nbformat.v4.new_code_cell("%%px\n# a comment\nx = 1")]
     shown = book_text.document("xx", nbformat.v4.new_notebook(cells=cells))

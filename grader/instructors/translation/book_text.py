@@ -17,16 +17,22 @@ ANCHOR = re.compile(r"(\]\([^)#\s]*#)([\w-]+)(?=\))")
 
 def page(language, text):
     """Return the translation of a page in Markdown. Links to headings lead to the translated headings."""
-    everywhere, headings = catalogues.everywhere(language), _headings()
+    everywhere = catalogues.everywhere(language)
     own = catalogues.translations(language, domain) if (domain := _domain(text)) else {}
+    return _with_anchors(language, translate_markdown(text, lambda english: own.get(english) or everywhere(english)))
 
-    def translate(english):
-        return own.get(english) or everywhere(english)
+
+def _with_anchors(language, text):
+    """Return a translated text in which links to headings of pages have the names of the translated headings."""
 
     def anchor(found):
-        return found[1] + (slug(translate(headings[found[2]])) if found[2] in headings else found[2])
+        if found[2] not in _headings():
+            return found[0]
+        heading, domain = _headings()[found[2]]
+        own = catalogues.translations(language, domain)
+        return found[1] + slug(own.get(heading) or catalogues.everywhere(language)(heading))
 
-    return ANCHOR.sub(anchor, translate_markdown(text, translate))
+    return ANCHOR.sub(anchor, text)
 
 
 def _domain(text):
@@ -36,8 +42,12 @@ def _domain(text):
 
 @functools.cache
 def _headings():
-    """Return {name of a heading in links: the heading}, of all pages."""
-    return {slug(text): text for page in catalogues.pages() for text in HEADING.findall((COURSE / page).read_text())}
+    """Return {name of a heading in links: (the heading, the catalogue of its page)}, of all pages."""
+    return {
+        slug(text): (text, domain)
+        for page, domain in catalogues.pages().items()
+        for text in HEADING.findall((COURSE / page).read_text())
+    }
 
 
 def document(language, notebook):
@@ -46,7 +56,7 @@ def document(language, notebook):
     translate, translated = catalogues.everywhere(language), copy.deepcopy(notebook)
     for cell in translated.cells:
         if cell.cell_type == "markdown":
-            cell.source = translate_markdown(cell.source, translate)
+            cell.source = _with_anchors(language, translate_markdown(cell.source, translate))
         elif cell.cell_type == "code":
             cell.source = translated_code(cell.source, ".py", _with_mark(translate))
     return translated
