@@ -112,9 +112,9 @@ class Gpus:
         """Return (utilisation in %, memory in bytes, energy so far in J) of each device. A value is None if the device
         does not report it: parts of a GPU (MIG) report no utilisation, and GPUs with the machine's memory no memory."""
         for number, handle in enumerate(self.handles):
-            rates = self._reported(self.nvml.nvmlDeviceGetUtilizationRates, handle)
-            memory = self._reported(self.nvml.nvmlDeviceGetMemoryInfo, handle)
-            energy = self._reported(self.nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+            rates = self.reported(self.nvml.nvmlDeviceGetUtilizationRates, handle)
+            memory = self.reported(self.nvml.nvmlDeviceGetMemoryInfo, handle)
+            energy = self.reported(self.nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
             self.limits[number] = memory and memory.total
             yield rates and rates.gpu, memory and memory.used, None if energy is None else energy / 1000
 
@@ -135,7 +135,8 @@ class Gpus:
         except (self.nvml.NVMLError, OSError):  # parts of a GPU (MIG) do not report it
             return None
 
-    def _reported(self, ask, handle):
+    def reported(self, ask, handle):
+        """Return the answer of one of NVML's functions, or None if the device has none."""
         try:
             return ask(handle)
         except self.nvml.NVMLError:
@@ -235,8 +236,9 @@ def memory_of_gpus():
     of its own has that of the machine."""
     if (found := _gpus()) is None:
         return []
-    list(found.sample())
-    return [limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") for limit in found.limits]
+    of_machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    reported = (found.reported(found.nvml.nvmlDeviceGetMemoryInfo, handle) for handle in found.handles)
+    return [memory.total if memory else of_machine for memory in reported]
 
 
 class Share:

@@ -80,6 +80,20 @@ def test_samples_of_all_nodes_are_read_and_long_runs_are_averaged(tmp_path):
     assert (found["devices"][0]["energy"], found["devices"][0]["others"]) == (3 * 1199, 0.5)
 
 
+def give_gpus(monkeypatch, handles, **functions):
+    """Make NVML find a GPU for each of the letters `handles`. functions: more of NVML's functions."""
+    nvml = SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: len(handles),
+        nvmlDeviceGetHandleByIndex=handles.__getitem__,
+        nvmlDeviceGetName=str,
+        **functions,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+
+
 @pytest.mark.parametrize("visible, names", [(None, "ABC"), ("2,0", "CA"), ("GPU-b, 0", "BA"), ("", None), ("-1", None)])
 def test_the_gpus_that_this_process_may_use_are_found_by_number_and_by_uuid(visible, names, monkeypatch):
     def by_uuid(uuid):
@@ -87,16 +101,7 @@ def test_the_gpus_that_this_process_may_use_are_found_by_number_and_by_uuid(visi
             raise NVMLError
         return "B"
 
-    nvml = SimpleNamespace(
-        NVMLError=NVMLError,
-        nvmlInit=lambda: None,
-        nvmlDeviceGetCount=lambda: 3,
-        nvmlDeviceGetHandleByIndex="ABC".__getitem__,
-        nvmlDeviceGetHandleByUUID=by_uuid,
-        nvmlDeviceGetName=str,
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    give_gpus(monkeypatch, "ABC", nvmlDeviceGetHandleByUUID=by_uuid)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     found = usage.devices()
@@ -110,18 +115,8 @@ def test_what_a_gpu_does_not_report_is_left_out(monkeypatch, tmp_path):
     def unknown(handle):
         raise NVMLError
 
-    nvml = SimpleNamespace(
-        NVMLError=NVMLError,
-        nvmlInit=lambda: None,
-        nvmlDeviceGetCount=lambda: 1,
-        nvmlDeviceGetHandleByIndex=str,
-        nvmlDeviceGetName=str,
-        nvmlDeviceGetUtilizationRates=unknown,
-        nvmlDeviceGetMemoryInfo=unknown,
-        nvmlDeviceGetTotalEnergyConsumption=unknown,
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    asked = ("UtilizationRates", "MemoryInfo", "TotalEnergyConsumption")
+    give_gpus(monkeypatch, "A", **{f"nvmlDeviceGet{name}": unknown for name in asked})
     gpus = usage.devices()
     assert list(gpus.sample()) == [(None, None, None)]
     assert watch.table(gpus.names, list(gpus.sample()), None, 1, gpus.limits)[1].count("not reported") == 2
@@ -132,15 +127,7 @@ def test_what_a_gpu_does_not_report_is_left_out(monkeypatch, tmp_path):
 
 
 def test_a_virtual_node_records_its_own_gpus(tmp_path, monkeypatch):
-    nvml = SimpleNamespace(
-        NVMLError=NVMLError,
-        nvmlInit=lambda: None,
-        nvmlDeviceGetCount=lambda: 4,
-        nvmlDeviceGetHandleByIndex="ABCD".__getitem__,
-        nvmlDeviceGetName=str,
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    give_gpus(monkeypatch, "ABCD")
     (tmp_path / "nodes.json").write_text('{"node1": {"slots": [0, 1]}, "node2": {"slots": [2, 3]}}')
     monkeypatch.setenv("HANDSON_NODES", str(tmp_path / "nodes.json"))
     for node, names in ("node1", ["GPU 0 (A)", "GPU 1 (B)"]), ("node2", ["GPU 2 (C)", "GPU 3 (D)"]):
