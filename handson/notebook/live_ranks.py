@@ -23,9 +23,9 @@ from IPython.display import HTML, display
 from IPython.paths import get_ipython_dir
 from traitlets.config import Config
 
-from handson import chosen_device
 from handson.cluster import engine_jobs
 from handson.cluster import site as sites
+from handson.cluster.follow import OF_COURSE
 from handson.errors import OneSentence
 from handson.language import marked, translated
 from handson.notebook import rank_of_notebook
@@ -40,7 +40,7 @@ MEETING = 300  # seconds in which ranks import their libraries and form their gr
 PROFILE = "handson-ranks-"
 ENGINES = """import os
 
-os.environ |= {chosen}  # `import handson` applies it
+os.environ |= {variables}  # before `import handson`, which applies them
 from handson.training.launch import launcher_rank
 
 c = get_config()
@@ -154,8 +154,8 @@ def _started(folder, number, nodes):
     config = Config()
     tied = [sys.executable, "-m", "handson.cluster.die_with_parent", str(os.getpid()), str(folder)]
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
-    chosen = {name: os.environ[name] for name in (chosen_device.VARIABLE,) if name in os.environ}
-    (folder / "ipengine_config.py").write_text(ENGINES.format(chosen=chosen))
+    variables = {name: os.environ[name] for name in OF_COURSE if name in os.environ}
+    (folder / "ipengine_config.py").write_text(ENGINES.format(variables=variables))
     walltime = sites.load().walltime or WALLTIME
     return engine_jobs.start(
         engines=number, nodes=nodes, walltime=walltime, say=_say_why_they_wait, config=config, folder=folder
