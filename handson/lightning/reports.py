@@ -27,6 +27,7 @@ def ranks(args):
     nodes, per_node = _launched() or (1, len(args.gpu) if args.gpu else min(2, devices.count()))
     args.gpu = args.gpu or devices.first(per_node)
     devices.check(args.gpu)
+    devices.needs_nccl("Lightning", devices.backend(args.gpu))
     if nodes == 1:
         loopback()
     if "-o" not in sys.argv:

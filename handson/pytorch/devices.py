@@ -176,6 +176,14 @@ def library(backend):
     return "nccl" if "nccl" in backend else "gloo"
 
 
+def needs_nccl(system, backend):
+    """Refuse ranks that exchange the tensors of GPUs with gloo, for a system that expects NCCL. Raises TrackError."""
+    if torch.cuda.is_available() and backend == "gloo":
+        raise TrackError(
+            f"{system} needs a GPU for each rank: HANDSON_DEVICE=cpu before the command lets ranks use cores"
+        )
+
+
 def backend(gpus):
     """Return the communication library for the ranks of this node on the GPUs `gpus`: NCCL if each has its own GPU,
     otherwise gloo. It is also gloo between virtual nodes."""

@@ -123,6 +123,15 @@ def test_a_rank_for_which_there_is_no_gpu_ends_with_a_sentence(gpus):
         devices.use(1)
 
 
+def test_a_system_that_expects_nccl_refuses_ranks_that_share_a_gpu(gpus):
+    gpus(2)
+    devices.needs_nccl("A system", devices.backend([0, 1]))
+    with pytest.raises(TrackError, match="A system needs a GPU for each rank"):
+        devices.needs_nccl("A system", devices.backend([1, 1]))
+    gpus(0)
+    devices.needs_nccl("A system", devices.backend([1, 1]))
+
+
 def test_a_step_on_a_gpu_ends_when_the_gpu_has_done_it(monkeypatch):
     """Not when it was launched: the next step's launch may come a second before."""
     done = iter((1000.0, 1250.0))  # ms, of the GPU's clock

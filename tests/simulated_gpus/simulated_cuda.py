@@ -116,7 +116,7 @@ def _add_devices(torch, gpus):
     torch._C._cuda_getDevice = gpus.current
     torch._C._cuda_getDeviceCount = gpus.count
     torch._C._cuda_getCurrentRawStream = lambda device: 0
-    torch._C._nccl_version = lambda: 0
+    torch._C._nccl_version, torch._C._nccl_version_suffix = lambda: 0, lambda: b""
 
 
 def _add_streams(torch, gpus):
@@ -207,6 +207,7 @@ def _add_data_parallel(torch):
 COLLECTIVES = """allreduce_ allreduce_coalesced_ broadcast_ reduce_ allgather_ _allgather_base_
     allgather_into_tensor_coalesced_ gather_ scatter_ reduce_scatter_ _reduce_scatter_base_
     reduce_scatter_tensor_coalesced_ alltoall_ alltoall_base_""".split()
+FLAT = ("_allgather_base_", "_reduce_scatter_base_")  # NCCL compares their sizes, but gloo their shapes
 MESSAGES = ["send", "recv_", "recv_any_source_"]
 
 
@@ -243,7 +244,10 @@ def _add_collectives(torch, gpus):
             group = next(one for one in arguments if isinstance(one, torch.ScriptObject))
             if name in MESSAGES and "nccl" not in c10d.get_backend_config(c10d.ProcessGroup.unbox(group)):
                 raise RuntimeError("writev: Bad address: gloo sends and receives the host's memory only")
-            found = operator.redispatch(host, *tree_map_only(torch.Tensor, gpus.on_host, arguments))
+            arguments_on_host = tree_map_only(torch.Tensor, gpus.on_host, arguments)
+            if name in FLAT:
+                arguments_on_host = tree_map_only(torch.Tensor, torch.flatten, arguments_on_host)
+            found = operator.redispatch(host, *arguments_on_host)
             if name != "allreduce_":
                 return (arguments[0], *found[1:]) if isinstance(found, tuple) else found
             tensors, work = arguments[0], c10d.Work.unbox(found[1])

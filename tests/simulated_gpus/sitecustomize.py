@@ -1,8 +1,8 @@
 """Every Python whose PYTHONPATH has this folder finds SIMULATED_GPUS GPUs, once `build.py` has run.
 
 Operators compute on the CPU, with the CPU's results, but refuse what they refuse on GPUs: tensors on several devices,
-NumPy, a process that was forked after CUDA was asked. Collectives are gloo's; with "nccl", they have NCCL's mean. There
-is one stream, and no profile of kernels.
+NumPy, a process that was forked after CUDA was asked. Collectives are gloo's, also those of NCCL. There is one stream,
+and no profile of kernels.
 """
 
 import ctypes
