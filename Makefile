@@ -60,7 +60,7 @@ test-torches: environment
 	@bash tests/other_torch.sh oldest
 	@bash tests/other_torch.sh newest
 
-# For a machine with GPUs, in five minutes: docs/gpus.md. SIMULATED=2: with two simulated GPUs, elsewhere
+# For a machine with GPUs: docs/gpus.md. SIMULATED=2: with two simulated GPUs, elsewhere, in three minutes
 ON_GPUS := python -m pytest -m gpu -rs tests/gpu
 SIMULATION = SIMULATED_GPUS=$(SIMULATED) PYTHONPATH="$(CURDIR)/tests/simulated_gpus"
 test-gpu: environment
